@@ -1,0 +1,1 @@
+"""The build of the fork."""
