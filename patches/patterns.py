@@ -84,6 +84,7 @@ class ExpressionPattern:
 @dataclasses.dataclass(frozen=True)
 class ImportPattern:
     module: str
+    binds: str | None
 
     def matches(self, node: cst.CSTNode) -> bool:
         if isinstance(node, cst.ImportFrom):
@@ -92,7 +93,12 @@ class ImportPattern:
             names = [dotted_name(item.name) for item in node.names]
         else:
             return False
-        return any(f"{name}.".startswith(f"{self.module}.") for name in names)
+        if not any(f"{name}.".startswith(f"{self.module}.") for name in names):
+            return False
+        if self.binds is None:
+            return True
+        items = [] if isinstance(node.names, cst.ImportStar) else node.names
+        return self.binds in (item.evaluated_alias or item.evaluated_name for item in items)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,9 +127,9 @@ def expression(source: str) -> Pattern:
     return ExpressionPattern(source)
 
 
-def imports(module: str) -> Pattern:
-    """An import statement of `module` or of one of its submodules."""
-    return ImportPattern(module)
+def imports(module: str, binds: str | None = None) -> Pattern:
+    """An import statement of `module` or of one of its submodules; `binds` is a name that it makes known."""
+    return ImportPattern(module, binds)
 
 
 def raises(exception: str) -> Pattern:

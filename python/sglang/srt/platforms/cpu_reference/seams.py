@@ -43,7 +43,6 @@ def torch_last_slot(dispatcher: Callable) -> Callable:
     return last_slot
 
 
-def record_stream(tensor: torch.Tensor, stream: object) -> None:
-    """``tensor.record_stream(stream)`` where the device has streams; a CPU tensor raises instead of ignoring it."""
-    if tensor.device.type != "cpu":
-        tensor.record_stream(stream)
+def stream_recorder(tensor: torch.Tensor) -> Callable[[object], None]:
+    """``tensor.record_stream`` where the device has streams; a CPU tensor would raise, so it gets a no-op."""
+    return (lambda stream: None) if tensor.device.type == "cpu" else tensor.record_stream
