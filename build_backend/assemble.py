@@ -1,15 +1,17 @@
 """Makes the fork's tree: the upstream wheel unpacked, the queue applied, our files laid over it, its dist-info ours."""
 
 import os
+import re
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 from packaging.version import Version
 
 from build_backend.metadata import dist_info_of, entry_points_for, metadata_for
-from build_backend.settings import REPOSITORY, Settings, read_settings
+from build_backend.settings import REPOSITORY, Settings, Target, read_settings
 from patches.apply import RECORD, applicable, patch_tree
 from patches.errors import PatchError
 from patches.pin import Pin, read_pin
@@ -30,7 +32,7 @@ def assemble(wheel: Path, tree: Path, device: str, repository: Path = REPOSITORY
     Raises PatchError when the wheel is not the pinned one, a patch does not fit, or a file of ours stands where
     upstream has one.
     """
-    pin, settings, patches = read_pin(repository / "patches" / "pin.toml"), read_settings(repository), []
+    pin, settings = read_pin(repository / "patches" / "pin.toml"), read_settings(repository)
     target = settings.target(device)
     pin.check(wheel)
     patches = load_series(repository / "patches")
@@ -47,10 +49,21 @@ def assemble(wheel: Path, tree: Path, device: str, repository: Path = REPOSITORY
     rewrite_dist_info(tree, version, settings, target, repository)
 
 
-def unpack(wheel: Path, tree: Path) -> None:
-    """Unpacks `wheel` with the permission bits that it records, which zipfile alone would drop."""
+def assemble_dist_info(wheel: Path, folder: Path, device: str, repository: Path = REPOSITORY) -> Path:
+    """Writes only the fork's dist-info to `folder`, for installers that ask for it first, and returns its path."""
+    pin, settings = read_pin(repository / "patches" / "pin.toml"), read_settings(repository)
+    target = settings.target(device)
+    pin.check(wheel)
+    unpack(wheel, folder, only=".dist-info/")
+    return rewrite_dist_info(folder, fork_version(pin, settings), settings, target, repository)
+
+
+def unpack(wheel: Path, tree: Path, only: str = "") -> None:
+    """Unpacks what has `only` in its path, with the permission bits recorded, which zipfile alone would drop."""
     with zipfile.ZipFile(wheel) as archive:
         for item in archive.infolist():
+            if only not in item.filename:
+                continue
             path = archive.extract(item, tree)
             if not item.is_dir():
                 os.chmod(path, 0o755 if item.external_attr >> 16 & 0o100 else 0o644)
@@ -69,7 +82,7 @@ def overlay_files(repository: Path, settings: Settings) -> dict[str, Path]:
     return files
 
 
-def check_overlay(overlay: dict[str, Path], upstream_has) -> None:
+def check_overlay(overlay: dict[str, Path], upstream_has: Callable[[str], bool]) -> None:
     """Raises PatchError at the first file of ours that stands at a path where upstream has one."""
     for path, source in overlay.items():
         if upstream_has(path):
@@ -101,13 +114,12 @@ def changes_text(version: str, patched: list[str], patches: list[Patch], overlay
     return "\n".join([*lines, *(f"- `{path}`" for path in [*overlay, CHANGES, RECORD])]) + "\n"
 
 
-def rewrite_dist_info(tree: Path, version: str, settings: Settings, target, repository: Path) -> None:
-    """Replaces upstream's dist-info by ours, without a RECORD: that is written with the archive."""
+def rewrite_dist_info(tree: Path, version: str, settings: Settings, target: Target, repository: Path) -> Path:
+    """Replaces upstream's dist-info by ours, without a RECORD: that is written with the archive. Returns its path."""
     old = dist_info_of(tree)
     new = old.with_name(f"{settings.name}-{version}.dist-info")
     (old / "RECORD").unlink()
     os.rename(old, new)
-    upstream_licences = sorted(path.relative_to(new / "licenses").as_posix() for path in (new / "licenses").rglob("*"))
     for name in LICENCES:
         kept = new / "licenses" / name
         if kept.exists() and kept.read_bytes() != (repository / name).read_bytes():
@@ -115,10 +127,13 @@ def rewrite_dist_info(tree: Path, version: str, settings: Settings, target, repo
         kept.parent.mkdir(exist_ok=True)
         shutil.copyfile(repository / name, kept)
     names = sorted(path.relative_to(new / "licenses").as_posix() for path in (new / "licenses").rglob("*"))
+    wheel_file = new / "WHEEL"
+    wheel_file.write_text(re.sub(r"(?m)^Generator: .*$", "Generator: sglang-fork", wheel_file.read_text("utf-8")))
     metadata = new / "METADATA"
     metadata.write_bytes(metadata_for(metadata.read_bytes(), settings.name, version, target, names))
     points = new / "entry_points.txt"
     points.write_text(entry_points_for(points.read_text("utf-8") if points.exists() else "", settings.entry_points))
+    return new
 
 
 def write_tree(wheel: Path, folder: Path, device: str) -> None:

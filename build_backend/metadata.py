@@ -2,8 +2,7 @@
 
 import configparser
 import io
-from email import message_from_bytes
-from email.message import Message
+import re
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -14,43 +13,42 @@ from patches.errors import PatchError
 
 
 def requirements_for(target: Target, upstream: list[str]) -> list[str]:
-    """Upstream's Requires-Dist lines as `target` wants them; a target that changes nothing gives them unchanged.
+    """Upstream's requirements as `target` wants them; a target that changes nothing gives them unchanged.
 
     Raises PatchError when the target leaves out a package that upstream no longer asks for.
     """
-    named = {canonicalize_name(Requirement(line).name) for line in upstream}
+    names = {line: canonicalize_name(Requirement(line).name) for line in upstream}
     for name in target.without:
-        if name not in named:
+        if name not in names.values():
             raise PatchError("pyproject.toml", f"leaves out {name}, which upstream does not require", "remove the line")
     replaced = {canonicalize_name(Requirement(text).name) for text in target.added}
-    kept = [
-        line
-        for line in upstream
-        if (name := canonicalize_name(Requirement(line).name)) not in target.without
-        and (name not in replaced or "extra" in str(Requirement(line).marker))
-    ]
-    return [*target.added, *kept]
+
+    def kept(line: str) -> bool:
+        marker = str(Requirement(line).marker or "")
+        return names[line] not in target.without and (names[line] not in replaced or "extra ==" in marker)
+
+    return [*target.added, *filter(kept, upstream)]
 
 
 def metadata_for(upstream: bytes, name: str, version: str, target: Target, licences: list[str]) -> bytes:
     """METADATA of the fork: upstream's with another name, version, requirements and list of licence files."""
-    message = message_from_bytes(upstream)
-    wanted = requirements_for(target, message.get_all("Requires-Dist", []))
-    result = Message()
-    for field, value in message.items():
-        if field == "Name":
-            value = name
-        elif field == "Version":
-            value = version
-        elif field in ("Requires-Dist", "License-File"):
-            continue
-        result[field] = value
-    for licence in licences:
-        result["License-File"] = licence
-    for requirement in wanted:
-        result["Requires-Dist"] = requirement
-    headers = "".join(f"{field}: {value}\n" for field, value in result.items())
-    return f"{headers}\n{message.get_payload()}".encode()
+    headers, _, description = upstream.decode("utf-8").partition("\n\n")
+    fields = re.split(r"\n(?!\s)", headers)  # a line that begins with white space goes on with its field
+    upstream_requirements = [field.partition(": ")[2] for field in fields if field.startswith("Requires-Dist:")]
+    ours = {
+        "Name": [name],
+        "Version": [version],
+        "License-File": licences,
+        "Requires-Dist": requirements_for(target, upstream_requirements),
+    }
+    replaced, lines = set(ours), []
+    for field in fields:
+        key = field.split(":", 1)[0]
+        # all values of a field where upstream has its first one
+        lines += [f"{key}: {value}" for value in ours.pop(key)] if key in ours else []
+        lines += [field] if key not in replaced else []
+    lines += [f"{key}: {value}" for key, values in ours.items() for value in values]
+    return "\n".join([*lines, "", description]).encode("utf-8")
 
 
 def entry_points_for(upstream: str, ours: dict[str, dict[str, str]]) -> str:
