@@ -25,6 +25,17 @@ DEFAULT_MAX_RUNNING_REQUESTS = 32
 _THREAD_BINDING = "SGLANG_CPU_OMP_THREADS_BIND"
 
 
+def _stop_idle_threads_from_spinning() -> None:
+    """Let OpenMP threads sleep soon after a kernel; the model processes inherit the setting.
+
+    By default GNU's OpenMP spins at every barrier for longer than a kernel lasts. One other busy process on the same
+    cores then makes each barrier wait for a time slice: two processes on two cores took 416 ms for a chain of matrix
+    products that takes 12 ms with this setting alone and 23 ms with it in both (AMD EPYC, 2 cores, torch 2.13, bf16).
+    """
+    if not any(name in os.environ for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")):
+        os.environ["GOMP_SPINCOUNT"] = "1000"
+
+
 class CpuReferencePlatform(SRTPlatform):
     """Out-of-tree platform on ``torch.device("cpu")``; every operation is plain torch.
 
@@ -99,6 +110,7 @@ class CpuReferencePlatform(SRTPlatform):
             server_args.max_total_tokens = DEFAULT_MAX_TOTAL_TOKENS
         if server_args.max_running_requests is None:
             server_args.max_running_requests = DEFAULT_MAX_RUNNING_REQUESTS
+        _stop_idle_threads_from_spinning()
         self._bind_ranks_to_cores(server_args)
 
     @staticmethod
