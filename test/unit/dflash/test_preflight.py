@@ -103,6 +103,10 @@ REFUSED = {
         {}, {"dflash_config": dflash_config(target_layer_ids=[1, 8])}, {},
         ("dflash_config.target_layer_ids", "[8]", "layers 0 to 7", "Give the draft"),
     ),
+    "captured last layer of a class that cannot hand it out (R12)": (
+        {}, {"dflash_config": dflash_config(target_layer_ids=[1, 7])}, {},
+        ("last target layer 7", "Qwen3ForCausalLM", "earlier layers"),
+    ),
     "captured layer below zero": (
         {}, {"dflash_config": dflash_config(target_layer_ids=[-1, 3])}, {}, ("target_layer_ids", "[-1]", "0 to 7")
     ),
@@ -168,7 +172,10 @@ ACCEPTED = {
     "block size from the command line": ({}, {}, {"speculative_num_draft_tokens": 16}),
     "block size in dflash_config": ({}, {"block_size": REMOVED, "dflash_config": dflash_config(block_size=4)}, {}),
     "no block size at all": ({}, {"block_size": REMOVED}, {}),
-    "last layer captured": ({}, {"dflash_config": dflash_config(target_layer_ids=[0, 7])}, {}),
+    "last layer but one captured": ({}, {"dflash_config": dflash_config(target_layer_ids=[0, 6])}, {}),
+    "last layer captured, by a class that can": (
+        {"architectures": ["GptOssForCausalLM"]}, {"dflash_config": dflash_config(target_layer_ids=[0, 7])}, {}
+    ),
     "more captured layers than draft layers": ({}, {"dflash_config": dflash_config(target_layer_ids=[1, 3, 5, 6])}, {}),
     "settings at the top level": (
         {}, {"dflash_config": REMOVED, "target_layer_ids": [1, 4], "mask_token_id": 999}, {}
@@ -308,7 +315,7 @@ def test_mask_token_without_id_gets_the_id_that_the_tokenizer_would_give_it(tmp_
     config = json.loads((pair.draft / "config.json").read_text())
 
     def arguments(name: str, mask_token: str) -> ServerArgs:
-        changes = {"dflash_config": {"target_layer_ids": [1, 3], "mask_token": mask_token}}
+        changes = {"dflash_config": {"target_layer_ids": [0, 2], "mask_token": mask_token}}
         folder = write_model(tmp_path / name, {**config, **changes})
         return ServerArgs(
             model_path=str(pair.target),

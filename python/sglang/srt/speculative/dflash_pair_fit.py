@@ -16,6 +16,26 @@ logger = logging.getLogger(__name__)
 
 CAPTURE_HOOK = "set_dflash_layers_to_capture"
 
+# Modules of sglang.srt.models whose hook captures what a layer receives and nothing behind the last layer: the output
+# of the last layer is never captured, and the draft gets one hidden state too few with the first request.
+MODULES_WITHOUT_LAST_LAYER = frozenset(
+    {
+        "deepseek_v2",
+        "glm4_moe_lite",
+        "glm5_next",
+        "kimi_k25",
+        "llama",
+        "minicpmv",
+        "nanbeige",
+        "qwen3",
+        "qwen3_5",
+        "qwen3_5_text",
+        "qwen3_moe",
+        "qwen3_next",
+        "qwen3_vl",
+    }
+)
+
 # A padded or extended vocabulary differs from the original by less than this fraction; another tokenizer or a reduced
 # draft vocabulary differs by more.
 SAME_VOCABULARY_TOLERANCE = 0.02
@@ -46,6 +66,7 @@ class TargetFacts:
     path: str
     class_name: str
     has_capture_hook: bool
+    captures_last_layer: bool
     hidden_sizes: frozenset[int]  # widths that its captured hidden states may have
     vocab_size: int
     num_layers: int  # decoder layers, unrolled where the model loops over them
@@ -159,6 +180,12 @@ def _check_captured_layers(draft: DraftFacts, target: TargetFacts) -> None:
                 f"--speculative-draft-model-path {draft.path}: the draft reads the output of target layers {outside} "
                 f"(dflash_config.target_layer_ids), but the target {target.path} has layers 0 to "
                 f"{target.num_layers - 1}. Give the draft that was trained for this target."
+            )
+        if not target.captures_last_layer and target.num_layers - 1 in draft.target_layer_ids:
+            raise LaunchError(
+                f"--speculative-draft-model-path {draft.path}: the draft reads the output of the last target layer "
+                f"{target.num_layers - 1} (dflash_config.target_layer_ids), which {target.class_name} cannot hand "
+                "out. Give a draft that reads earlier layers."
             )
     if draft.num_target_layers is not None and draft.num_target_layers != target.num_layers:
         logger.warning(

@@ -22,6 +22,7 @@ from sglang.srt.speculative.dflash_draft_checkpoint import (
 )
 from sglang.srt.speculative.dflash_pair_fit import (
     CAPTURE_HOOK,
+    MODULES_WITHOUT_LAST_LAYER,
     DraftFacts,
     TargetFacts,
     check_block_size,
@@ -97,6 +98,7 @@ def target_facts(config: ModelConfig) -> TargetFacts:
         path=config.model_path,
         class_name=target_class.__name__,
         has_capture_hook=_has_capture_hook(target_class),
+        captures_last_layer=_captures_last_layer(target_class),
         hidden_sizes=frozenset({int(config.hidden_size), int(config.spec_hidden_size)}),
         vocab_size=int(config.vocab_size),
         num_layers=int(text_config.num_hidden_layers) * int(getattr(text_config, "num_loops", 1)),
@@ -112,6 +114,11 @@ def _has_capture_hook(target_class: type) -> bool:
     """Whether instances have the hook. A class that forwards unknown attributes can only be asked once it is built."""
     forwards_attributes = "__getattr__" in vars(target_class)
     return forwards_attributes or hasattr(target_class, CAPTURE_HOOK)
+
+
+def _captures_last_layer(target_class: type) -> bool:
+    hook = getattr(target_class, CAPTURE_HOOK, None)
+    return hook is None or hook.__module__.rpartition(".")[2] not in MODULES_WITHOUT_LAST_LAYER
 
 
 def _block_size(cfg: Any, draft: DraftFacts) -> tuple[int, str]:
