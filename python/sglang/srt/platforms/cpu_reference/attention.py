@@ -145,15 +145,13 @@ class CpuReferenceAttention(AttentionBackend):
         layer: RadixAttention,
         forward_batch: ForwardBatch,
         save_kv_cache: bool,
-        q_rope: torch.Tensor | None = None,
-        k_rope: torch.Tensor | None = None,
         sinks: torch.Tensor | None = None,
         **unknown,
     ) -> torch.Tensor:
         """Attention of all query rows of this forward.
 
         Args:
-            q: [tokens, q_heads * qk_head_dim] (or split into ``q`` and ``q_rope`` by absorbed MLA).
+            q: [tokens, q_heads * qk_head_dim]; absorbed MLA is one KV head of the latent width.
             k, v: rows to write to the cache first, or None when they are there already.
             sinks: [q_heads] extra logit each softmax may spend its mass on.
 
@@ -162,14 +160,9 @@ class CpuReferenceAttention(AttentionBackend):
         """
         self._refuse_unsupported(layer, unknown)
         if save_kv_cache and k is not None:
-            if k_rope is not None:
-                self.token_to_kv_pool.set_mla_kv_buffer(layer, forward_batch.out_cache_loc, k, k_rope)
-            else:
-                loc = KVWriteLoc(forward_batch.out_cache_loc, self._swa_out_slots)
-                self.token_to_kv_pool.set_kv_buffer(layer, loc, k, v)
-        q = q.view(-1, layer.tp_q_head_num, q.shape[-1] if q.dim() == 3 else q.shape[-1] // layer.tp_q_head_num)
-        if q_rope is not None:
-            q = torch.cat([q, q_rope.view(q.shape[0], layer.tp_q_head_num, -1)], dim=-1)
+            loc = KVWriteLoc(forward_batch.out_cache_loc, self._swa_out_slots)
+            self.token_to_kv_pool.set_kv_buffer(layer, loc, k, v)
+        q = q.view(-1, layer.tp_q_head_num, layer.qk_head_dim)
 
         keys = self.token_to_kv_pool.get_key_buffer(layer.layer_id)
         values = self.token_to_kv_pool.get_value_buffer(layer.layer_id)
@@ -261,8 +254,12 @@ def _explicit_attention(
 
 
 def register() -> None:
-    """Make the backend known to the registry under its name; safe to call more than once."""
+    """Make the backend known under its name, for all models and for MLA ones; safe to call more than once."""
     from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS, register_attention_backend
+    from sglang.srt.models.deepseek_common.attention_backend_handler import AttentionBackendRegistry
+    from sglang.srt.models.deepseek_common.attention_forward_methods import AttnForwardMethod
 
     if ATTENTION_BACKEND not in ATTENTION_BACKENDS:
         register_attention_backend(ATTENTION_BACKEND)(CpuReferenceAttention)
+    # Always absorbed: the other forms hand over keys that are in no cache, and this backend reads the cache alone.
+    AttentionBackendRegistry.register(ATTENTION_BACKEND, lambda attention, forward_batch: AttnForwardMethod.MLA)

@@ -1,10 +1,8 @@
-"""KV pools whose slot moves are plain indexing."""
+"""KV pool whose slot moves are plain indexing."""
 
 from __future__ import annotations
 
-import torch
-
-from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, MLATokenToKVPool
+from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
 
 
 class CpuReferenceMHAPool(MHATokenToKVPool):
@@ -18,13 +16,5 @@ class CpuReferenceMHAPool(MHATokenToKVPool):
         self.use_native_move_kv_cache = True
 
 
-class CpuReferenceMLAPool(MLATokenToKVPool):
-    """Latent KV of every layer, [slots, 1, kv_lora_rank + rope_head_dim]."""
-
-    def move_kv_cache(self, tgt_loc: torch.Tensor, src_loc: torch.Tensor) -> None:
-        """Copy slots ``src_loc`` to ``tgt_loc`` (both [n] int64) in every layer; sources are read first."""
-        for buffer in self.kv_buffer:
-            buffer[tgt_loc] = buffer[src_loc]
-
-
-POOLS = {"mha": CpuReferenceMHAPool, "mla": CpuReferenceMLAPool}
+# The latent (MLA) pool of upstream moves slots by indexing already.
+POOLS = {"mha": CpuReferenceMHAPool}
