@@ -17,9 +17,10 @@ from pathlib import Path
 
 from build_backend.archive import pack
 from build_backend.assemble import assemble, assemble_dist_info
+from build_backend.settings import read_settings
 from patches.errors import PatchError
 from patches.fetch import pinned_wheel
-from patches.pin import Pin, read_pin
+from patches.pin import read_pin
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None) -> str:
@@ -64,11 +65,15 @@ def _environment() -> tuple[Path, str]:
     """The upstream wheel and the target device that the environment variables ask for."""
     device = os.environ.get("SGLANG_TARGET_DEVICE") or "cuda"
     given = os.environ.get("SGLANG_UPSTREAM_WHEEL")
-    return Path(given).expanduser() if given else _pinned_wheel(read_pin()), device
-
-
-def _pinned_wheel(pin: Pin) -> Path:
-    return pinned_wheel(pin, pin.wheel_for())
+    read_settings().target(device)  # refuses an unknown one before anything is fetched
+    pin = read_pin()
+    expected = pin.wheel_for()
+    if not given:
+        return pinned_wheel(pin, expected), device
+    wheel = Path(given).expanduser()
+    if pin.check(wheel) != expected:
+        raise PatchError("SGLANG_UPSTREAM_WHEEL", f"{wheel} is {pin.check(wheel)}", f"this Python needs {expected}")
+    return wheel, device
 
 
 def _one_line_errors(work: Callable[[], str]) -> str:

@@ -1,7 +1,7 @@
 """Applies the queue to an upstream tree: all of it, or nothing and one error.
 
-    patched = patch_sources(patches, version, read)     pure: {file: new content}
-    patch_tree(tree, patches, version)                  the same on a folder, once: a second time changes nothing
+patched = patch_sources(patches, version, read)     pure: {file: new content}
+patch_tree(tree, patches, version)                  the same on a folder, once: a second time changes nothing
 """
 
 import hashlib
@@ -53,9 +53,7 @@ def plan(patch: Patch, sources: Sources) -> dict[str, list[Change]]:
     return changes
 
 
-def patch_sources(
-    patches: Iterable[Patch], version: Version, read: Callable[[str], bytes | None]
-) -> dict[str, bytes]:
+def patch_sources(patches: Iterable[Patch], version: Version, read: Callable[[str], bytes | None]) -> dict[str, bytes]:
     """The new content of every file that the queue changes, in the order of first touch.
 
     `read` returns the pristine content of an upstream file, None where there is none. Raises PatchError when a target

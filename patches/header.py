@@ -48,7 +48,7 @@ def parse_header(docstring: str | None, where: str) -> Header:
         stray = message.get_payload().strip().splitlines() or [str(message.defects[0])]
         raise wrong(f"header line {stray[0]!r} is no field", "write 'Field: value' and indent the lines that go on")
 
-    for name in message.keys():
+    for name in set(message.keys()):
         if name not in FIELDS:
             raise wrong(f"unknown header field {name!r}", "use only " + ", ".join(FIELDS))
     values: dict[str, list[str]] = {}

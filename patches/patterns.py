@@ -6,15 +6,27 @@
 import ast
 import dataclasses
 import functools
-from typing import Protocol
+from typing import ClassVar
 
 import libcst as cst
 
 
-class Pattern(Protocol):
-    """A construct to look for inside one scope."""
+class Pattern:
+    """A construct to look for inside one scope; reads in errors as it is written in a patch."""
 
-    def matches(self, node: cst.CSTNode) -> bool: ...
+    spelling: ClassVar[str]
+
+    def matches(self, node: cst.CSTNode) -> bool:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        first, *others = (
+            (field.name, value)
+            for field in dataclasses.fields(self)
+            if (value := getattr(self, field.name)) is not None
+        )
+        arguments = [repr(first[1]), *(f"{name}={value!r}" for name, value in others)]
+        return f"{self.spelling}({', '.join(arguments)})"
 
 
 def dotted_name(node: cst.CSTNode | None) -> str | None:
@@ -43,20 +55,22 @@ def code_of(node: cst.CSTNode) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class CallPattern:
+class CallPattern(Pattern):
+    spelling = "call"
     callee: str
-    argument: str | None
+    arg: str | None
 
     def matches(self, node: cst.CSTNode) -> bool:
         if not isinstance(node, cst.Call) or not has_suffix(dotted_name(node.func), self.callee):
             return False
-        if self.argument is None:
+        if self.arg is None:
             return True
-        return bool(node.args) and normalized(code_of(node.args[0].value)) == normalized(self.argument)
+        return bool(node.args) and normalized(code_of(node.args[0].value)) == normalized(self.arg)
 
 
 @dataclasses.dataclass(frozen=True)
-class AssignPattern:
+class AssignPattern(Pattern):
+    spelling = "assign"
     target: str
 
     def matches(self, node: cst.CSTNode) -> bool:
@@ -70,7 +84,8 @@ class AssignPattern:
 
 
 @dataclasses.dataclass(frozen=True)
-class ExpressionPattern:
+class ExpressionPattern(Pattern):
+    spelling = "expression"
     source: str
 
     @functools.cached_property
@@ -82,7 +97,8 @@ class ExpressionPattern:
 
 
 @dataclasses.dataclass(frozen=True)
-class ImportPattern:
+class ImportPattern(Pattern):
+    spelling = "imports"
     module: str
     binds: str | None
 
@@ -102,7 +118,8 @@ class ImportPattern:
 
 
 @dataclasses.dataclass(frozen=True)
-class RaisePattern:
+class RaisePattern(Pattern):
+    spelling = "raises"
     exception: str
 
     def matches(self, node: cst.CSTNode) -> bool:
@@ -113,7 +130,7 @@ class RaisePattern:
 
 
 def call(callee: str, arg: str | None = None) -> Pattern:
-    """A call whose callee's dotted name is `callee` or ends with `.callee`; `arg` is the source of its first argument."""
+    """A call whose callee's dotted name is `callee` or ends with it; `arg` is the source of its first argument."""
     return CallPattern(callee, arg)
 
 

@@ -34,7 +34,7 @@ class Pin:
                 return by_tag[tag]
         here = f"Python {sys.version_info.major}.{sys.version_info.minor} on {sysconfig.get_platform()}"
         wanted_text = here if tags is None else f"an interpreter with the tag {wanted[0]}"
-        remedy = "use one of " + ", ".join(sorted("-".join(map(str, parse_wheel_filename(name)[3])) for name in self.wheels))
+        remedy = "use one of " + ", ".join(sorted(map(str, by_tag)))
         raise PatchError("patches/pin.toml", f"has no wheel of sglang {self.version} for {wanted_text}", remedy)
 
     def check(self, wheel: Path) -> str:

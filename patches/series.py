@@ -63,7 +63,8 @@ def load_patch(name: str, patches: Path = PATCHES) -> Patch:
     except SyntaxError as error:
         raise PatchError(label, f"line {error.lineno} is not Python: {error.msg}", "correct it") from None
     header = parse_header(docstring, label)
-    module = importlib.util.module_from_spec(spec := importlib.util.spec_from_file_location(f"patches.queue.{name}", path))
+    spec = importlib.util.spec_from_file_location(f"patches.queue.{name}", path)
+    module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except Exception as error:
