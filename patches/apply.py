@@ -94,7 +94,7 @@ def check_overlap(file: str, pairs: list[tuple[Patch, Change]]) -> None:
     places: dict[tuple, Patch] = {}
 
     def clash(one: Patch, two: Patch) -> PatchError:
-        both = one.name if one is two else f"{one.name} and {two.name}"
+        both = " and ".join(sorted({one.name, two.name}))
         return PatchError(file, f"{both} touch the same construct", "make one edit of them, in one patch")
 
     for patch, change in pairs:

@@ -249,6 +249,25 @@ def _with_item(node: cst.List | cst.Tuple | cst.Set, item: cst.BaseExpression):
     if not node.elements:
         return node.with_changes(elements=[cst.Element(item, comma=cst.Comma())])
     *others, last = node.elements
-    spaced = others[-1].comma if others else cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-    new = cst.Element(item, comma=last.comma)
-    return node.with_changes(elements=[*others, last.with_changes(comma=spaced), new])
+    opening, closing = _brackets(node)
+    gap = others[-1].comma.whitespace_after if others else cst.SimpleWhitespace(" ")
+    end = closing.whitespace_before
+    lines = isinstance(end, cst.ParenthesizedWhitespace)  # the closing bracket stands on a line of its own
+    if lines and not isinstance(gap, cst.ParenthesizedWhitespace):
+        gap = opening.whitespace_after
+    if isinstance(gap, cst.ParenthesizedWhitespace):
+        # a comment behind the last element stays with it
+        gap = gap.with_changes(first_line=end.first_line if lines else cst.TrailingWhitespace(), empty_lines=[])
+        node = node.with_deep_changes(end, first_line=cst.TrailingWhitespace()) if lines else node
+    elements = [*others, last.with_changes(comma=cst.Comma(whitespace_after=gap)), cst.Element(item, comma=last.comma)]
+    return node.with_changes(elements=elements)
+
+
+def _brackets(node: cst.List | cst.Tuple | cst.Set) -> tuple[cst.CSTNode, cst.CSTNode]:
+    match node:
+        case cst.List():
+            return node.lbracket, node.rbracket
+        case cst.Set():
+            return node.lbrace, node.rbrace
+        case _:
+            return (node.lpar[-1], node.rpar[0]) if node.lpar else (cst.LeftParen(), cst.RightParen())

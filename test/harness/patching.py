@@ -38,9 +38,11 @@ def make_patch(*edits: Edit, name: str = "one", landed: tuple[Present, ...] = ()
 def apply_to(source: str, *patches: Patch) -> str:
     """The upstream file FILE with content `source`, patched; without the notice line that names the patches."""
     patched = patch_sources(patches, VERSION, lambda file: source.encode() if file == FILE else None)
-    notice, _, rest = patched[FILE].decode().partition("\n")
-    assert notice.startswith("# Modified by the dflash fork, patches: ")
-    return rest
+    lines = patched[FILE].decode().splitlines(keepends=True)
+    notices = [line for line in lines if line.startswith("# Modified by the dflash fork, patches: ")]
+    assert len(notices) == 1 and notices[0] in lines[:2]
+    lines.remove(notices[0])
+    return "".join(lines)
 
 
 def edited(source: str, *edits: Edit) -> str:

@@ -3,8 +3,8 @@
 import datetime
 
 import pytest
-from harness.patching import header_text
 
+from harness.patching import header_text
 from patches.errors import PatchError
 from patches.header import FIELDS, parse_header
 

@@ -1,8 +1,8 @@
 """What each pattern matches, counted in small sources."""
 
 import pytest
-from harness.patching import FILE, text
 
+from harness.patching import FILE, text
 from patches.patterns import Pattern, assign, call, expression, imports, raises
 from patches.syntax import SourceFile
 
