@@ -5,8 +5,8 @@ import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
 
 from packaging.version import Version
 
@@ -36,9 +36,10 @@ def assemble(wheel: Path, tree: Path, device: str, repository: Path = REPOSITORY
     target = settings.target(device)
     pin.check(wheel)
     patches = load_series(repository / "patches")
-    unpack(wheel, tree)
     overlay = overlay_files(repository, settings)
-    check_overlay(overlay, lambda path: (tree / path).exists())
+    with zipfile.ZipFile(wheel) as archive:
+        check_overlay(overlay, archive.namelist())
+    unpack(wheel, tree)
     patched = patch_tree(tree, patches, pin.version)
     for path, source in overlay.items():
         (tree / path).parent.mkdir(parents=True, exist_ok=True)
@@ -82,11 +83,15 @@ def overlay_files(repository: Path, settings: Settings) -> dict[str, Path]:
     return files
 
 
-def check_overlay(overlay: dict[str, Path], upstream_has: Callable[[str], bool]) -> None:
-    """Raises PatchError at the first file of ours that stands at a path where upstream has one."""
-    for path, source in overlay.items():
-        if upstream_has(path):
-            found = f"upstream has a file at {path}"
+def check_overlay(overlay: dict[str, Path], upstream: Iterable[str]) -> None:
+    """Raises PatchError at the first file of ours whose path, or a folder of it, is a file or a folder of upstream."""
+    files = {PurePosixPath(path) for path in upstream if not path.endswith("/")}
+    folders = {folder for file in files for folder in file.parents}
+    for text, source in overlay.items():
+        path = PurePosixPath(text)
+        taken = next((place for place in (path, *path.parents) if place in files), path if path in folders else None)
+        if taken is not None:
+            found = f"upstream has {'a file' if taken in files else 'a folder'} at {taken}"
             raise PatchError(str(source), found, "rename ours, or change upstream's with a patch")
 
 
