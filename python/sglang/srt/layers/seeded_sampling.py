@@ -1,0 +1,94 @@
+"""Sampling with a seed where upstream lacks it: on a CPU without its compiled kernels, and together with min-p."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable
+
+import torch
+
+_LOW_32_BITS = 0xFFFFFFFF
+_BYTES_HASHED = 16
+
+
+def murmur_hash32_torch(seed: torch.Tensor, positions: torch.Tensor, col_indices: torch.Tensor) -> torch.Tensor:
+    """MurmurHash3 (32 bit, seed 0) of seed, position and column: the bits of upstream's kernels, in torch.
+
+    Source of the constants: MurmurHash3_x86_32, A. Appleby, public domain. Products of two 32-bit numbers wrap around
+    in int64, which leaves their low 32 bits right.
+
+    Args:
+        seed: [rows] uint64, hashed as two 32-bit words, the low one first.
+        positions: [rows] integer; the low 32 bits count.
+        col_indices: [columns] integer.
+
+    Returns:
+        [rows, columns] uint32.
+    """
+    words = seed.view(torch.int64)
+    state = torch.zeros_like(words)
+    for word in (words, words >> 32, positions.to(torch.int64)):
+        state = _mix(state, word & _LOW_32_BITS)
+    state = _mix(state[:, None], col_indices.to(torch.int64)[None, :] & _LOW_32_BITS) ^ _BYTES_HASHED
+    state = (state ^ (state >> 16)) * 0x85EBCA6B & _LOW_32_BITS
+    state = (state ^ (state >> 13)) * 0xC2B2AE35 & _LOW_32_BITS
+    return (state ^ (state >> 16)).to(torch.uint32)
+
+
+def _mix(state: torch.Tensor, word: torch.Tensor) -> torch.Tensor:
+    word = _rotate_left(word * 0xCC9E2D51 & _LOW_32_BITS, 15) * 0x1B873593 & _LOW_32_BITS
+    return _rotate_left(state ^ word, 13) * 5 + 0xE6546B64 & _LOW_32_BITS
+
+
+def _rotate_left(word: torch.Tensor, bits: int) -> torch.Tensor:
+    return (word << bits | word >> (32 - bits)) & _LOW_32_BITS
+
+
+def hashes_without_sgl_kernel(murmur_hash32: Callable) -> Callable:
+    """Wrap `murmur_hash32`, which on a CPU needs the compiled package: hash in torch where that is not installed."""
+
+    @functools.wraps(murmur_hash32)
+    def hash_columns(seed, positions, col_indices):
+        if seed.device.type == "cpu" and not has_sgl_kernel():
+            return murmur_hash32_torch(seed, positions, col_indices)
+        return murmur_hash32(seed, positions, col_indices)
+
+    return hash_columns
+
+
+@functools.cache
+def has_sgl_kernel() -> bool:
+    """Whether the package of compiled kernels is installed."""
+    return importlib.util.find_spec("sgl_kernel") is not None
+
+
+def eager_on_cpu(multinomial_with_seed: Callable) -> Callable:
+    """Wrap `multinomial_with_seed`, which is compiled: on a CPU that takes a C++ compiler, for no gain worth it."""
+
+    @functools.wraps(multinomial_with_seed)
+    def draw(logprobs, seed, positions):
+        if logprobs.device.type != "cpu":
+            return multinomial_with_seed(logprobs, seed, positions)
+        with torch.compiler.set_stance("force_eager"):
+            return multinomial_with_seed(logprobs, seed, positions)
+
+    return draw
+
+
+def min_p_before_seeded_draw(sample: Callable) -> Callable:
+    """Wrap `top_k_top_p_min_p_sampling_from_probs_torch`, whose assertion ends the server for min-p with a seed.
+
+    The Gumbel draw takes the largest of log-probability plus noise, so scaling the probabilities changes nothing, and
+    what min-p drops may be zero beforehand: it ranks behind everything that any of the filters keeps.
+    """
+
+    @functools.wraps(sample)
+    def draw(probs, top_ks, top_ps, min_ps, need_min_p_sampling, sampling_seed, positions, **rest):
+        if need_min_p_sampling and sampling_seed is not None:
+            least = probs.amax(dim=-1, keepdim=True) * min_ps.view(-1, 1)
+            probs = probs.masked_fill(probs < least, 0.0)
+            need_min_p_sampling = False
+        return sample(probs, top_ks, top_ps, min_ps, need_min_p_sampling, sampling_seed, positions, **rest)
+
+    return draw
