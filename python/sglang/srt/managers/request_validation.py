@@ -56,10 +56,10 @@ def check_batch_shape(request: GenerateReqInput) -> None:
             raise ValueError(f"{name} is a list of {len(value)} for a single prompt; give one value.")
         if len(value) != request.batch_size:
             raise ValueError(f"{name} has {len(value)} values for {request.batch_size} prompts; give one per prompt.")
-    nested = request.token_ids_logprob
-    if isinstance(nested, list) and nested and isinstance(nested[0], list) and not request.is_single:
-        if len(nested) != request.batch_size:
-            raise ValueError(f"token_ids_logprob has {len(nested)} lists for {request.batch_size} prompts.")
+    lists = request.token_ids_logprob
+    nested = isinstance(lists, list) and bool(lists) and isinstance(lists[0], list)
+    if nested and not request.is_single and len(lists) != request.batch_size:
+        raise ValueError(f"token_ids_logprob has {len(lists)} lists for {request.batch_size} prompts.")
     parameters = request.sampling_params
     for one in parameters if isinstance(parameters, list) else [parameters]:
         samples = one.get("n") if isinstance(one, Mapping) else None
