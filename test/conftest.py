@@ -1,6 +1,9 @@
 """Fixtures for the whole suite: the tiny pair, servers shared between tests, and the GPU tier."""
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +13,8 @@ import pytest
 if TYPE_CHECKING:
     from harness.server import SharedServers
     from harness.tiny_pair import TinyPair
+
+    from sglang.bundled_pair import BundledPair
 
 # Nothing in the suite may reach for a model on a hub.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -41,6 +46,16 @@ def tiny_pair(pairs_folder: Path) -> "Callable[..., TinyPair]":
     from harness.tiny_pair import make_tiny_pair
 
     return lambda **choices: make_tiny_pair(pairs_folder, **choices)
+
+
+@pytest.fixture(scope="session")
+def bundled_pair() -> "BundledPair":
+    """SmolLM2-135M-Instruct and its draft, in the user's cache: fetched and converted by the first run only."""
+    from sglang.bundled_pair import BundledPair
+
+    command = [sys.executable, "-m", "sglang.bundled_pair", "prepare", "--json"]
+    paths = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    return BundledPair(**{name: Path(path) for name, path in paths.items()})
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,8 @@ FAKE_SERVER = textwrap.dedent(
     if mode == "die":
         print("cannot load weights", flush=True)
         sys.exit(3)
-    sleeper = [sys.executable, "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"]
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    sleeper = [sys.executable, "-c", deaf]
     middle = f"import subprocess; subprocess.Popen({sleeper!r})"
     if mode == "orphan":
         subprocess.run([sys.executable, "-c", middle], check=True)  # its child stays behind without a parent

@@ -54,15 +54,15 @@ class Server:
     ) -> Any:
         """One native ``/generate`` request, greedy unless ``sampling`` says otherwise.
 
-        ``text`` or ``input_ids`` is one prompt or a list of them; a list returns a list. Each answer has ``output_ids``,
-        ``text`` and ``meta_info``. Fields of ``body`` (``return_logprob`` and the like) are sent as they are.
+        ``text`` or ``input_ids`` is one prompt or a list of them; a list returns a list. Each answer has
+        ``output_ids``, ``text`` and ``meta_info``. Fields of ``body`` (``return_logprob``, ...) are sent as they are.
         """
         prompt = {"text": text} if input_ids is None else {"input_ids": input_ids}
         parameters = {"temperature": 0.0, "max_new_tokens": max_new_tokens, **(sampling or {})}
         return _answer(self.post("/generate", {**prompt, "sampling_params": parameters, **body}), self)
 
     def generate_concurrently(self, requests_: list[dict[str, Any]]) -> list[Any]:
-        """Sends each dict as the arguments of ``generate`` from a thread of its own; answers come in the given order."""
+        """Sends each dict as the arguments of ``generate`` from a thread of its own; answers keep the given order."""
         with ThreadPoolExecutor(max_workers=len(requests_)) as pool:
             return list(pool.map(lambda arguments: self.generate(**arguments), requests_))
 
@@ -93,8 +93,8 @@ def launch(
 ) -> Iterator[Server]:
     """Starts a server and yields it healthy; ends it, and every process it started, on leaving.
 
-    With ``draft`` it runs ``--speculative-algorithm DFLASH``. Each of ``flags`` becomes ``--its-name value``; True gives
-    the bare flag, None and False leave it out, a list gives several values. ``env`` is added to this process's
+    With ``draft`` it runs ``--speculative-algorithm DFLASH``. Each of ``flags`` becomes ``--its-name value``; True
+    gives the bare flag, None and False leave it out, a list gives several values. ``env`` is added to this process's
     environment: ``{"PYTHONPATH": tree}`` serves another build. Raises ServerError, with the end of the log, when the
     server does not come up.
     """
@@ -102,7 +102,11 @@ def launch(
     command = [sys.executable, "-m", "sglang.launch_server", *_arguments(model, draft, port, flags)]
     with tempfile.TemporaryDirectory(prefix="sglang-test-server-") as folder:
         process = ServerProcess(
-            command, host="127.0.0.1", port=port, log_path=Path(folder) / "server.log", env={**os.environ, **(env or {})}
+            command,
+            host="127.0.0.1",
+            port=port,
+            log_path=Path(folder) / "server.log",
+            env={**os.environ, **(env or {})},
         )
         try:
             process.wait_until_healthy(startup_seconds)

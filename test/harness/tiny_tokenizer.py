@@ -12,7 +12,8 @@ UNK_ID, BOS_ID, EOS_ID, MASK_ID = range(len(SPECIAL_TOKENS))
 
 # Frequent English pairs: with them a stop string or a grammar terminal can begin in the middle of a token.
 _PAIRS = (
-    "th he in er an re on at en nd ti es or te of ed is it al ar st to nt ng se ha ou io".split()
+    "th", "he", "in", "er", "an", "re", "on", "at", "en", "nd", "ti", "es", "or", "te", "of",
+    "ed", "is", "it", "al", "ar", "st", "to", "nt", "ng", "se", "ha", "ou", "io",
 )  # fmt: skip
 
 # Each message is a line "role: content"; the assistant's turn is left open on the last line.

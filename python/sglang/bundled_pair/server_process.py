@@ -1,11 +1,13 @@
 """A server as a child process: started in its own session, watched until healthy, and ended with all its children."""
 
+import ctypes
 import os
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -14,6 +16,8 @@ import requests
 LOG_TAIL_LINES = 30
 _POLL_SECONDS = 0.25
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_LIBC = ctypes.CDLL(None)
 
 
 class ServerError(RuntimeError):
@@ -35,10 +39,12 @@ class ServerProcess:
         port: int,
         log_path: Path,
         env: Mapping[str, str] | None = None,
+        end_with_parent: bool = False,
     ) -> None:
         """Starts ``command`` at once; its standard output and error go to ``log_path``.
 
-        Raises ServerError where ``port`` on ``host`` is taken already.
+        With ``end_with_parent`` Linux sends the server SIGTERM when the calling thread ends for whatever reason, also
+        when this process is killed. Raises ServerError where ``port`` on ``host`` is taken already.
         """
         require_free_port(host, port)
         self.command = list(command)
@@ -49,6 +55,7 @@ class ServerProcess:
             self._process = subprocess.Popen(
                 self.command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                 env=None if env is None else dict(env), start_new_session=True,
+                preexec_fn=_end_with_parent if end_with_parent else None,
             )  # fmt: skip
 
     @property
@@ -70,7 +77,8 @@ class ServerProcess:
         while True:
             waited = time.monotonic() - started
             if not self.is_running():
-                raise ServerError(self._with_log(f"the server ended with status {self._process.returncode} at start-up"))
+                status = self._process.returncode
+                raise ServerError(self._with_log(f"the server ended with status {status} at start-up"))
             if self._answers_health():
                 return waited
             if waited > timeout:
@@ -108,16 +116,12 @@ class ServerProcess:
         """Every live process of the server: its descendants, and those that lost their parent but share the session."""
         members: dict[int, psutil.Process] = {}
         for process in psutil.process_iter():
-            try:
+            with suppress(OSError, psutil.Error):
                 if os.getsid(process.pid) == self.pid and process.status() != psutil.STATUS_ZOMBIE:
                     members[process.pid] = process
-            except (OSError, psutil.Error):
-                continue
-        try:
+        with suppress(psutil.NoSuchProcess):
             leader = psutil.Process(self.pid)
             members |= {process.pid: process for process in [leader, *leader.children(recursive=True)]}
-        except psutil.NoSuchProcess:
-            pass
         return list(members.values())
 
 
@@ -164,8 +168,10 @@ def _reachable(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+def _end_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def _signal(process: psutil.Process, number: int) -> None:
-    try:
+    with suppress(psutil.NoSuchProcess):
         process.send_signal(number)
-    except psutil.NoSuchProcess:
-        pass

@@ -4,10 +4,11 @@ import hashlib
 
 import pytest
 import torch
-from harness.tiny_pair import CAPTURED_LAYERS, HIDDEN_SIZE, MAX_POSITIONS, make_tiny_pair
-from harness.tiny_tokenizer import MASK_ID, VOCAB_SIZE
 from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from harness.tiny_pair import CAPTURED_LAYERS, HIDDEN_SIZE, MAX_POSITIONS, make_tiny_pair
+from harness.tiny_tokenizer import MASK_ID, VOCAB_SIZE
 
 PROMPTS = ("Hello the world", "The cat")
 
@@ -37,7 +38,8 @@ def test_greedy_output_is_varied_and_depends_on_the_prompt(tiny_pair, architectu
 def test_two_writes_of_one_seed_have_the_same_bytes_and_another_seed_has_not(tmp_path):
     def digest(folder, seed):
         pair = make_tiny_pair(folder, seed=seed)
-        return [hashlib.sha256((part / "model.safetensors").read_bytes()).hexdigest() for part in (pair.target, pair.draft)]
+        weights = [part / "model.safetensors" for part in (pair.target, pair.draft)]
+        return [hashlib.sha256(path.read_bytes()).hexdigest() for path in weights]
 
     assert digest(tmp_path / "a", 0) == digest(tmp_path / "b", 0)
     assert digest(tmp_path / "a", 0) != digest(tmp_path / "c", 1)
@@ -61,7 +63,8 @@ def test_the_draft_has_the_z_lab_layout(tiny_pair, block_size, layers):
     assert config.max_position_embeddings == MAX_POSITIONS
     with safe_open(draft / "model.safetensors", "pt") as tensors:
         assert tensors.get_slice("fc.weight").get_shape() == [HIDDEN_SIZE, HIDDEN_SIZE * len(CAPTURED_LAYERS)]
-        assert {"norm.weight", "hidden_norm.weight", f"layers.{layers - 1}.self_attn.q_norm.weight"} <= set(tensors.keys())
+        last_norm = f"layers.{layers - 1}.self_attn.q_norm.weight"
+        assert {"norm.weight", "hidden_norm.weight", last_norm} <= set(tensors.keys())
 
 
 def test_the_tokenizer_round_trips_text_and_renders_a_chat(tiny_pair):

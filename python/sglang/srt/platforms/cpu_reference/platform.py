@@ -47,6 +47,7 @@ class CpuReferencePlatform(SRTPlatform):
     device_name = PLATFORM_NAME
     device_type = "cpu"
     capabilities = PlatformCapabilities()  # no Triton, no graph capture, no device kernels
+    verify_attention_backends = (ATTENTION_BACKEND,)  # read by the DFLASH start-up checks
 
     def __init__(self) -> None:
         # The command line is parsed against these lists, long before the backend itself is imported.
