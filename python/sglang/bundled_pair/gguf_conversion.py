@@ -7,12 +7,10 @@ from typing import Any
 import torch
 from gguf import GGUFReader
 from tokenizers import pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from .errors import PairError, say
-
-# What transformers leaves on a model that it dequantized; each would make it refuse to save.
-_QUANTIZATION_MARKS = ("is_quantized", "quantization_method", "hf_quantizer")
 
 
 def convert(gguf: Path, folder: Path) -> None:
@@ -27,11 +25,7 @@ def convert(gguf: Path, folder: Path) -> None:
     tokenizer.model_max_length = metadata["llama.context_length"]
     tokenizer.save_pretrained(folder)
 
-    model = AutoModelForCausalLM.from_pretrained(
-        gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16, local_files_only=True,
-        quantization_config=GgufConfig(dequantize=True),
-    )  # fmt: skip
-    _save_dense(model, folder)
+    _dequantize(gguf).save_pretrained(folder)
     _write_generation_config(folder, metadata)
     _check(folder, metadata)
 
@@ -57,13 +51,20 @@ def _restore_pre_tokenizer(tokenizer: PreTrainedTokenizerBase, metadata: dict[st
     )
 
 
-def _save_dense(model: PreTrainedModel, folder: Path) -> None:
-    if hasattr(model.config, "quantization_config"):
-        del model.config.quantization_config
-    for mark in _QUANTIZATION_MARKS:
-        if mark in vars(model):
-            delattr(model, mark)
-    model.save_pretrained(folder)
+def _dequantize(gguf: Path) -> PreTrainedModel:
+    """Returns the dense bfloat16 model; every weight must be in the GGUF, the tied output head aside.
+
+    ``from_pretrained`` would ask for the accelerate package, only to place one small model on the CPU.
+    """
+    config = AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name, local_files_only=True)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    tensors = load_gguf_checkpoint(str(gguf), return_tensors=True, model_to_load=model)["tensors"]
+    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    missing = set(missing) - set(model.all_tied_weights_keys)
+    if missing or unexpected:
+        raise PairError(f"the GGUF lacks {sorted(missing)} and holds the unknown tensors {sorted(unexpected)}")
+    model.tie_weights()
+    return model
 
 
 def _write_generation_config(folder: Path, metadata: dict[str, Any]) -> None:
