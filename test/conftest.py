@@ -13,7 +13,6 @@ import pytest
 if TYPE_CHECKING:
     from harness.server import SharedServers
     from harness.tiny_pair import TinyPair
-
     from sglang.bundled_pair import BundledPair
 
 # Nothing in the suite may reach for a model on a hub.
