@@ -1,18 +1,21 @@
 """Description: Sample with a seed on a CPU, and with a seed and min-p
   Seeded sampling on a CPU imports a package of compiled kernels that the CPU platform goes without, and compiles its
-  torch part with a C++ compiler. A request with min-p fails an assertion under deterministic inference, which ends the
-  server.
+  torch part with a C++ compiler. The flag that turns seeds on asks for an attention backend and for kernels of an
+  accelerator. A request with min-p fails an assertion under that flag, which ends the server.
 Origin: vendor
 Forwarded: no, not reported yet
 Touches: sglang/kernels/ops/sampling/murmur_hash.py :: murmur_hash32
 Touches: sglang/srt/layers/sampler.py :: multinomial_with_seed
 Touches: sglang/srt/layers/sampler.py :: top_k_top_p_min_p_sampling_from_probs_torch
+Touches: sglang/srt/batch_invariant_ops/batch_invariant_ops.py :: enable_batch_invariant_mode
+Touches: sglang/srt/arg_groups/choices.py :: DETERMINISTIC_ATTENTION_BACKEND_CHOICES
+Touches: sglang/srt/arg_groups/choices.py :: RADIX_SUPPORTED_DETERMINISTIC_ATTENTION_BACKEND
 Applies-To: ==0.5.23
 Remove-When: upstream samples with a seed on a CPU without sgl_kernel, and with min-p
 Last-Update: 2026-11-30
 """
 
-from patches.transforms import Decorate
+from patches.transforms import AppendItem, Decorate
 
 _MODULE = "sglang.srt.layers.seeded_sampling"
 
@@ -27,4 +30,12 @@ EDITS = (
         "min_p_before_seeded_draw",
         module=_MODULE,
     ),
+    Decorate(
+        "sglang/srt/batch_invariant_ops/batch_invariant_ops.py",
+        "enable_batch_invariant_mode",
+        "on_accelerators",
+        module=_MODULE,
+    ),
+    AppendItem("sglang/srt/arg_groups/choices.py", "DETERMINISTIC_ATTENTION_BACKEND_CHOICES", '"cpu_reference"'),
+    AppendItem("sglang/srt/arg_groups/choices.py", "RADIX_SUPPORTED_DETERMINISTIC_ATTENTION_BACKEND", '"cpu_reference"'),
 )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import logging
 from collections.abc import Callable
 
 import torch
+
+logger = logging.getLogger(__name__)
 
 _LOW_32_BITS = 0xFFFFFFFF
 _BYTES_HASHED = 16
@@ -74,6 +77,23 @@ def eager_on_cpu(multinomial_with_seed: Callable) -> Callable:
             return multinomial_with_seed(logprobs, seed, positions)
 
     return draw
+
+
+def on_accelerators(enable_batch_invariant_mode: Callable) -> Callable:
+    """Wrap `enable_batch_invariant_mode`, which has no kernels for a CPU: seeds work there without them."""
+
+    @functools.wraps(enable_batch_invariant_mode)
+    def enable(*args, **kwargs):
+        from sglang.srt.platforms import current_platform
+
+        if current_platform.device_type != "cpu":
+            return enable_batch_invariant_mode(*args, **kwargs)
+        logger.warning(
+            "--enable-deterministic-inference on a CPU: seeds are honoured, but the last bit of a logit may change with "
+            "the requests that share a batch."
+        )
+
+    return enable
 
 
 def min_p_before_seeded_draw(sample: Callable) -> Callable:

@@ -1,0 +1,232 @@
+"""Every sampling control on DFLASH, over HTTP: the tokens of plain decoding, or its distribution.
+
+Two servers run the same random target, one of them with DFLASH and a scripted drafter that is right to a depth which
+changes from round to round. So drafts are accepted and rejected at every depth, and each control meets both.
+"""
+
+import random
+from collections import Counter
+
+import pytest
+from scipy.stats import chi2_contingency
+
+from harness.logit_processors import ForbidRepeats
+from harness.scripted_draft import scripted_draft_environment, write_script
+from harness.server import accept_length
+from harness.tiny_tokenizer import EOS_ID
+
+TOKENS = 48
+SIGNIFICANCE = 1e-6
+LETTERS = "[a-z]{40}"
+CONTROLS = {
+    "frequency_penalty": dict(frequency_penalty=1.5),
+    "presence_penalty": dict(presence_penalty=1.5),
+    "repetition_penalty": dict(repetition_penalty=1.5),
+    "reward_for_repeating": dict(repetition_penalty=0.6, frequency_penalty=-0.5),
+    "all_penalties": dict(frequency_penalty=0.8, presence_penalty=0.4, repetition_penalty=1.3),
+    "logit_bias": dict(logit_bias={"35": 3.0, "70": -100.0}),
+    "min_new_tokens": dict(min_new_tokens=21, logit_bias={str(EOS_ID): 100.0}),
+    "grammar": dict(regex=LETTERS),
+    "grammar_and_penalties": dict(regex=LETTERS, repetition_penalty=1.4, presence_penalty=0.7),
+}
+SAMPLED = {
+    "temperature": dict(temperature=0.9),
+    "top_k": dict(temperature=1.0, top_k=8),
+    "top_p": dict(temperature=1.0, top_p=0.6),
+    "min_p": dict(temperature=1.0, min_p=0.2),
+    "all_and_penalties": dict(
+        temperature=1.2, top_k=12, top_p=0.9, min_p=0.05, frequency_penalty=0.7, repetition_penalty=1.2
+    ),
+}
+
+
+class Pair:
+    """A plain and a DFLASH server of the same target."""
+
+    def __init__(self, shared_servers, tiny_pair, folder, **flags):
+        pair = tiny_pair(block_size=4)
+        flags = dict(dtype="float32", max_running_requests=64, enable_custom_logit_processor=True, **flags)
+        self._script = folder / "script.json"
+        flags["env"] = scripted_draft_environment(folder / "plugin", self._script)
+        self._servers, self._pair, self._flags = shared_servers, pair, flags
+
+    @property
+    def plain(self):
+        return self._servers.get(self._pair.target, **self._flags)
+
+    @property
+    def dflash(self):
+        return self._servers.get(self._pair.target, self._pair.draft, **self._flags)
+
+    @property
+    def retracting(self):
+        """A DFLASH server that throws requests out every third step."""
+        forced = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "3"}
+        flags = {**self._flags, "env": {**self._flags["env"], **forced}}
+        return self._servers.get(self._pair.target, self._pair.draft, **flags)
+
+    def run(self, requests: list[dict]) -> tuple[list, list]:
+        """Answers of plain decoding, one request at a time, and of DFLASH, all at once."""
+        requests = [{"max_new_tokens": TOKENS, **request} for request in requests]
+        plain = [self.plain.generate(**request) for request in requests]
+        self.propose(
+            [(request["input_ids"], answer["output_ids"]) for request, answer in zip(requests, plain, strict=True)]
+        )
+        return plain, self.dflash.generate_concurrently(requests)
+
+    def propose(self, runs: list[tuple[list[int], list[int]]]) -> None:
+        write_script(self._script, runs)
+
+
+@pytest.fixture(scope="module")
+def pair(shared_servers, tiny_pair, tmp_path_factory):
+    return Pair(shared_servers, tiny_pair, tmp_path_factory.mktemp("controls"))
+
+
+@pytest.fixture(scope="module")
+def seeded_pair(shared_servers, tiny_pair, tmp_path_factory):
+    """Servers that honour seeds, as plain decoding does only with this flag."""
+    folder = tmp_path_factory.mktemp("seeded")
+    return Pair(shared_servers, tiny_pair, folder, enable_deterministic_inference=True)
+
+
+def prompts(count: int, seed: int) -> list[list[int]]:
+    rng = random.Random(seed)
+    return [[1, *(rng.randrange(4, 128) for _ in range(rng.randrange(3, 20)))] for _ in range(count)]
+
+
+def assert_same_tokens(plain: list, dflash: list) -> None:
+    assert [answer["output_ids"] for answer in dflash] == [answer["output_ids"] for answer in plain]
+    drafted = [answer for answer in dflash if len(answer["output_ids"]) > 10]
+    assert not drafted or max(accept_length(answer["meta_info"]) for answer in drafted) > 1.5
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_control_gives_plain_decodings_tokens_r05(pair, name):
+    requests = [{"input_ids": prompt, "sampling": CONTROLS[name]} for prompt in prompts(2, seed=len(name))]
+    plain, dflash = pair.run(requests)
+    assert_same_tokens(plain, dflash)
+    without, _ = pair.run([{"input_ids": request["input_ids"]} for request in requests])
+    assert [answer["output_ids"] for answer in without] != [answer["output_ids"] for answer in plain]
+
+
+def test_the_end_comes_right_after_min_new_tokens_r05(pair):
+    _, (answer,) = pair.run([{"input_ids": prompts(1, seed=4)[0], "sampling": CONTROLS["min_new_tokens"]}])
+    assert answer["meta_info"]["completion_tokens"] == 22
+    assert answer["meta_info"]["finish_reason"] == {"type": "stop", "matched": EOS_ID}
+
+
+def test_a_custom_processor_sees_every_token_before_its_own_r05(pair):
+    processor = {"custom_logit_processor": ForbidRepeats.to_str(), "sampling": {"custom_params": {}}}
+    requests = [{"input_ids": prompt, **processor} for prompt in prompts(3, seed=5)]
+    requests.append({"input_ids": prompts(1, seed=6)[0], "sampling": CONTROLS["repetition_penalty"]})
+    plain, dflash = pair.run(requests)
+    assert_same_tokens(plain, dflash)
+    for answer in dflash[:3]:
+        assert len(set(answer["output_ids"])) == len(answer["output_ids"]) > 20
+
+
+def test_requests_with_different_controls_share_a_batch_r05(pair):
+    """Of different lengths, so that the batch is filtered and merged while penalties are in it."""
+    controls = [{}, *CONTROLS.values()]
+    requests = [
+        {"input_ids": prompt, "sampling": sampling, "max_new_tokens": 22 + 4 * (index % 7)}
+        for index, (prompt, sampling) in enumerate(zip(prompts(2 * len(controls), seed=7), 2 * controls, strict=True))
+    ]
+    assert_same_tokens(*pair.run(requests))
+
+
+@pytest.mark.parametrize("sampling", [dict(temperature=1.0, top_k=1), dict(top_p=1e-4), dict(temperature=1e-6)])
+def test_degenerate_sampling_is_greedy_also_beside_sampled_requests_r08(pair, sampling):
+    prompt, *others = prompts(4, seed=8)
+    (greedy,), _ = pair.run([{"input_ids": prompt}])
+    edge = {"input_ids": prompt, "sampling": {"temperature": 1.0, **sampling}}
+    sampled = [{"input_ids": other, "sampling": {"temperature": 1.3}} for other in others]
+    pair.propose([(prompt, greedy["output_ids"])])
+    answers = pair.dflash.generate_concurrently([{"max_new_tokens": TOKENS, **r} for r in (edge, *sampled)])
+    assert answers[0]["output_ids"] == greedy["output_ids"]
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_sampled_tokens_have_plain_decodings_distribution_r08(pair, name):
+    """20,000 tokens per server, in short runs from one prompt; the sets of runs are compared as a whole."""
+    prompt = prompts(1, seed=9)[0]
+    arguments = dict(input_ids=[prompt] * 5000, sampling=SAMPLED[name], max_new_tokens=4)
+    plain = [tuple(answer["output_ids"]) for answer in pair.plain.generate(**arguments)]
+    likely = Counter(run[:2] for run in plain).most_common(1)[0][0]
+    pair.propose([(prompt, list(max(plain, key=lambda run: (run[:2] == likely, plain.count(run)))))])
+    answers = pair.dflash.generate(**arguments)
+    dflash = [tuple(answer["output_ids"]) for answer in answers]
+
+    rounds = sum(answer["meta_info"].get("spec_verify_ct", 0) for answer in answers)
+    assert sum(map(len, dflash)) - len(dflash) > 1.1 * rounds  # drafts were accepted: a round emits more than one
+    assert len(set(dflash)) > 10
+    for length in (1, 2, 4):
+        observed = [Counter(run[:length] for run in runs) for runs in (plain, dflash)]
+        common = [run for run, count in (observed[0] + observed[1]).items() if count >= 20]
+        table = [[*(counts[run] for run in common), 5000 - sum(counts[run] for run in common)] for counts in observed]
+        table = [row for row in zip(*table, strict=True) if sum(row)]
+        assert chi2_contingency(table).pvalue > SIGNIFICANCE, f"{name}, first {length} tokens"
+
+
+@pytest.mark.parametrize("sampling", [{}, CONTROLS["all_penalties"]], ids=["greedy", "penalties"])
+def test_one_logprob_per_token_equal_to_plain_decodings_r06(pair, sampling):
+    logprobs = {"return_logprob": True, "top_logprobs_num": 3, "sampling": sampling}
+    plain, dflash = pair.run([{"input_ids": prompt, **logprobs} for prompt in prompts(2, seed=10)])
+    assert_same_tokens(plain, dflash)
+    for expected, answer in zip(plain, dflash, strict=True):
+        assert_same_logprobs(expected, answer)
+
+
+def assert_same_logprobs(plain, dflash) -> None:
+    expected, found = (answer["meta_info"]["output_token_logprobs"] for answer in (plain, dflash))
+    assert [token for _, token, _ in found] == dflash["output_ids"]
+    assert [value for value, _, _ in found] == pytest.approx([value for value, _, _ in expected], abs=1e-4)
+    for one, other in zip(*(answer["meta_info"]["output_top_logprobs"] for answer in (plain, dflash)), strict=True):
+        assert [token for _, token, _ in one] == [token for _, token, _ in other]
+
+
+def test_penalties_survive_retraction_r05(pair):
+    """Requests are thrown out and come back every few steps; their counts come back with them."""
+    requests = [{"input_ids": prompt, "sampling": CONTROLS["all_penalties"]} for prompt in prompts(6, seed=15)]
+    plain, _ = pair.run(requests)
+    dflash = pair.retracting.generate_concurrently([{**r, "max_new_tokens": TOKENS} for r in requests])
+    assert pair.retracting.log.count("Testing retraction") > 2
+    assert_same_tokens(plain, dflash)
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_a_seed_gives_plain_decodings_tokens_r08(seeded_pair, name):
+    requests = [
+        {"input_ids": prompt, "sampling": {**SAMPLED[name], "sampling_seed": seed}}
+        for seed, prompt in enumerate(prompts(3, seed=11))
+    ]
+    plain, dflash = seeded_pair.run(requests)
+    assert_same_tokens(plain, dflash)
+    again = seeded_pair.dflash.generate(**{**requests[0], "max_new_tokens": TOKENS})
+    assert again["output_ids"] == plain[0]["output_ids"]
+    other = seeded_pair.dflash.generate(
+        input_ids=requests[0]["input_ids"],
+        max_new_tokens=TOKENS,
+        sampling={**SAMPLED[name], "sampling_seed": 1234},
+    )
+    assert other["output_ids"] != again["output_ids"]
+
+
+def test_logprobs_of_seeded_requests_are_plain_decodings_r06(seeded_pair):
+    sampling = {**SAMPLED["temperature"], "sampling_seed": 3}
+    request = {"input_ids": prompts(1, seed=12)[0], "sampling": sampling, "return_logprob": True, "top_logprobs_num": 3}
+    (plain,), (dflash,) = seeded_pair.run([request])
+    assert_same_logprobs(plain, dflash)
+
+
+def test_a_seed_together_with_the_grammar_and_a_custom_processor_r08(seeded_pair):
+    processor = {"custom_logit_processor": ForbidRepeats.to_str()}
+    seeded = {"temperature": 1.0, "sampling_seed": 5}
+    plain, dflash = seeded_pair.run(
+        [
+            {"input_ids": prompts(1, seed=13)[0], "sampling": {**seeded, "custom_params": {}}, **processor},
+            {"input_ids": prompts(1, seed=14)[0], "sampling": {**seeded, "regex": LETTERS}},
+        ]
+    )
+    assert_same_tokens(plain, dflash)

@@ -1,0 +1,12 @@
+"""Custom logit processors for tests; a server under test imports them from here, by name."""
+
+from sglang.srt.sampling.custom_logit_processor import CustomLogitProcessor
+
+
+class ForbidRepeats(CustomLogitProcessor):
+    """Forbids what the request has emitted so far; as strict as a processor can be about seeing every token."""
+
+    def __call__(self, logits, custom_param_list):
+        for row, params in zip(logits, custom_param_list, strict=True):
+            row[list(params["__req__"].output_ids)] = float("-inf")
+        return logits

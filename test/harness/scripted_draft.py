@@ -1,0 +1,79 @@
+"""A drafter for tests that proposes what it is told to, so that a random pair accepts any number of tokens.
+
+Loaded into the server through upstream's plugin entry points (`scripted_draft_environment`), it replaces the draft's
+proposals alone: draft forward, verify and accept run as ever. The script is a JSON file of `[prompt, output]` pairs of
+token ids. A request whose prompt is in it gets the tokens that follow its present output; at a depth that changes from
+round to round they go wrong, so every accept length occurs. All other requests keep the draft's own proposals.
+"""
+
+import functools
+import json
+import os
+from pathlib import Path
+
+SCRIPT = "SCRIPTED_DRAFT"
+NAME = "scripted-draft"
+
+
+def scripted_draft_environment(folder: Path, script: Path) -> dict[str, str]:
+    """Environment that makes a server load this drafter. `folder` gets the metadata of the entry point."""
+    info = folder / "scripted_draft-1.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: scripted-draft\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(f"[sglang.srt.plugins]\n{NAME} = {__name__}:load\n")
+    paths = [str(folder), str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(paths), SCRIPT: str(script)}
+
+
+def write_script(path: Path, runs: list[tuple[list[int], list[int]]]) -> None:
+    """Write the pairs of prompt and output; a running server reads them with its next round."""
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps(runs))
+    temporary.replace(path)
+
+
+def load() -> None:
+    """Entry point: put the script in the place of the draft's proposals."""
+    from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
+
+    forward = DFlashWorkerV2.forward_batch_generation
+    propose = DFlashWorkerV2._greedy_sample_from_vocab_parallel_head
+
+    @functools.wraps(forward)
+    def forward_batch_generation(self, batch, *args, **kwargs):
+        self._scripted_batch = batch
+        return forward(self, batch, *args, **kwargs)
+
+    @functools.wraps(propose)
+    def propose_from_script(self, *args, **kwargs):
+        proposals = propose(self, *args, **kwargs)
+        drafts = proposals.view(len(self._scripted_batch.reqs), -1)
+        for row, req in zip(drafts, self._scripted_batch.reqs, strict=True):
+            _follow(row, req, _read(os.environ[SCRIPT]))
+        return proposals
+
+    DFlashWorkerV2.forward_batch_generation = forward_batch_generation
+    DFlashWorkerV2._greedy_sample_from_vocab_parallel_head = propose_from_script
+
+
+def _read(path: str) -> dict[tuple[int, ...], list[int]]:
+    return _parse(path, os.stat(path).st_mtime_ns) if os.path.exists(path) else {}
+
+
+@functools.lru_cache(maxsize=1)
+def _parse(path: str, _version: int) -> dict[tuple[int, ...], list[int]]:
+    return {tuple(prompt): output for prompt, output in json.loads(Path(path).read_text())}
+
+
+def _follow(row, req, script: dict[tuple[int, ...], list[int]]) -> None:
+    """Write the continuation of `req` into its proposals `row`, wrong from one depth on."""
+    import torch
+
+    output = script.get(tuple(req.origin_input_ids))
+    if output is None:
+        return
+    done = len(req.output_ids)
+    known = output[done : done + len(row)]
+    wrong_from = (3 + req.spec_verify_ct) % (len(row) + 1)
+    known = [token if depth < wrong_from else (token + 1) % 100 for depth, token in enumerate(known)]
+    row[: len(known)] = torch.tensor(known, dtype=row.dtype)
