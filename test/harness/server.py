@@ -1,6 +1,7 @@
 """Starts servers for tests, on a free port, and talks to them; several tests can share one server."""
 
 import os
+import shlex
 import sys
 import tempfile
 from collections import OrderedDict
@@ -16,6 +17,8 @@ import requests
 from sglang.bundled_pair.server_process import ServerProcess, find_free_port
 
 STARTUP_SECONDS = 300
+# Flags that every test server gets besides its own, such as the attention backend of a GPU that has float32 kernels.
+EXTRA_FLAGS = "SGLANG_TEST_SERVER_FLAGS"
 REQUEST_SECONDS = 300
 
 
@@ -159,7 +162,7 @@ def _arguments(model: Path | str, draft: Path | str | None, port: int, flags: di
             arguments += [flag, *map(str, value)]
         else:
             arguments += [flag, str(value)]
-    return arguments
+    return arguments + shlex.split(os.environ.get(EXTRA_FLAGS, ""))
 
 
 def _answer(response: requests.Response, server: Server) -> Any:
