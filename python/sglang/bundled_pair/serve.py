@@ -144,13 +144,14 @@ def _ask(server: ServerProcess) -> str:
 
 
 def _progress(server: ServerProcess) -> Callable[[float], None]:
-    """Every five seconds, the time waited and the last line that the server wrote."""
+    """Every five seconds, the time waited and the server's last log record (warnings of libraries are no records)."""
     next_report = float(_PROGRESS_SECONDS)
 
     def report(waited: float) -> None:
         nonlocal next_report
         if waited >= next_report:
-            say(f"  {waited:4.0f} s  {server.log_tail(1)[:100]}")
+            records = [line for line in server.log_tail().splitlines() if line.startswith("[")]
+            say(f"  {waited:4.0f} s  {records[-1][:120] if records else 'loading libraries'}")
             next_report += _PROGRESS_SECONDS
 
     return report
