@@ -56,7 +56,7 @@ serve: $(INSTALLED)
 
 test: $(INSTALLED) $(TEST_TOOLS)
 	@echo "==> running the tests (those that need a GPU are skipped where there is none)"
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@PYTHONWARNINGS='ignore:builtin type :DeprecationWarning' $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-gpu:
 	@$(HAS_GPU) || { echo "make test-gpu: nvidia-smi -L lists no GPU here; use make test"; exit 1; }
