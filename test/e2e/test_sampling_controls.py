@@ -4,18 +4,15 @@ Two servers run the same random target, one of them with DFLASH and a scripted d
 changes from round to round. So drafts are accepted and rejected at every depth, and each control meets both.
 """
 
-import random
 from collections import Counter
 
 import pytest
 from scipy.stats import chi2_contingency
 
 from harness.logit_processors import ForbidRepeats
-from harness.scripted_draft import scripted_draft_environment, write_script
-from harness.server import accept_length
+from harness.plain_and_dflash import TOKENS, PlainAndDflash, assert_same_tokens, prompts
 from harness.tiny_tokenizer import EOS_ID
 
-TOKENS = 48
 SIGNIFICANCE = 1e-6
 LETTERS = "[a-z]{40}"
 CONTROLS = {
@@ -40,65 +37,22 @@ SAMPLED = {
 }
 
 
-class Pair:
-    """A plain and a DFLASH server of the same target."""
-
-    def __init__(self, shared_servers, tiny_pair, folder, **flags):
-        pair = tiny_pair(block_size=4)
-        flags = dict(dtype="float32", max_running_requests=64, enable_custom_logit_processor=True, **flags)
-        self._script = folder / "script.json"
-        flags["env"] = scripted_draft_environment(folder / "plugin", self._script)
-        self._servers, self._pair, self._flags = shared_servers, pair, flags
-
-    @property
-    def plain(self):
-        return self._servers.get(self._pair.target, **self._flags)
-
-    @property
-    def dflash(self):
-        return self._servers.get(self._pair.target, self._pair.draft, **self._flags)
-
-    @property
-    def retracting(self):
-        """A DFLASH server that throws requests out every third step."""
-        forced = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "3"}
-        flags = {**self._flags, "env": {**self._flags["env"], **forced}}
-        return self._servers.get(self._pair.target, self._pair.draft, **flags)
-
-    def run(self, requests: list[dict]) -> tuple[list, list]:
-        """Answers of plain decoding, one request at a time, and of DFLASH, all at once."""
-        requests = [{"max_new_tokens": TOKENS, **request} for request in requests]
-        plain = [self.plain.generate(**request) for request in requests]
-        self.propose(
-            [(request["input_ids"], answer["output_ids"]) for request, answer in zip(requests, plain, strict=True)]
-        )
-        return plain, self.dflash.generate_concurrently(requests)
-
-    def propose(self, runs: list[tuple[list[int], list[int]]]) -> None:
-        write_script(self._script, runs)
+def served(shared_servers, tiny_pair, folder, **flags) -> PlainAndDflash:
+    return PlainAndDflash(
+        shared_servers, tiny_pair(block_size=4), folder, enable_custom_logit_processor=True, **flags
+    )
 
 
 @pytest.fixture(scope="module")
 def pair(shared_servers, tiny_pair, tmp_path_factory):
-    return Pair(shared_servers, tiny_pair, tmp_path_factory.mktemp("controls"))
+    return served(shared_servers, tiny_pair, tmp_path_factory.mktemp("controls"))
 
 
 @pytest.fixture(scope="module")
 def seeded_pair(shared_servers, tiny_pair, tmp_path_factory):
     """Servers that honour seeds, as plain decoding does only with this flag."""
     folder = tmp_path_factory.mktemp("seeded")
-    return Pair(shared_servers, tiny_pair, folder, enable_deterministic_inference=True)
-
-
-def prompts(count: int, seed: int) -> list[list[int]]:
-    rng = random.Random(seed)
-    return [[1, *(rng.randrange(4, 128) for _ in range(rng.randrange(3, 20)))] for _ in range(count)]
-
-
-def assert_same_tokens(plain: list, dflash: list) -> None:
-    assert [answer["output_ids"] for answer in dflash] == [answer["output_ids"] for answer in plain]
-    drafted = [answer for answer in dflash if len(answer["output_ids"]) > 10]
-    assert not drafted or max(accept_length(answer["meta_info"]) for answer in drafted) > 1.5
+    return served(shared_servers, tiny_pair, folder, enable_deterministic_inference=True)
 
 
 @pytest.mark.parametrize("name", CONTROLS)
@@ -181,7 +135,7 @@ def test_one_logprob_per_token_equal_to_plain_decodings_r06(pair, sampling):
 def assert_same_logprobs(plain, dflash) -> None:
     expected, found = (answer["meta_info"]["output_token_logprobs"] for answer in (plain, dflash))
     assert [token for _, token, _ in found] == dflash["output_ids"]
-    assert [value for value, _, _ in found] == pytest.approx([value for value, _, _ in expected], abs=1e-4)
+    assert [value for value, _, _ in found] == pytest.approx([value for value, _, _ in expected], abs=1e-3)
     for one, other in zip(*(answer["meta_info"]["output_top_logprobs"] for answer in (plain, dflash)), strict=True):
         assert [token for _, token, _ in one] == [token for _, token, _ in other]
 

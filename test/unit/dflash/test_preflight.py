@@ -144,7 +144,7 @@ REFUSED = {
     ),
     "adaptive mode": ({}, {}, {"speculative_adaptive": True}, ("--speculative-adaptive", "Leave the flag out")),
     "a target backend without verification": (
-        {}, {}, {"attention_backend": "torch_native"}, ("--attention-backend torch_native", "verify path", "one of")
+        {}, {}, {"attention_backend": "torch_native"}, ("--attention-backend torch_native", "cannot verify", "Leave")
     ),
     "a prefill backend without verification": (
         {}, {}, {"prefill_attention_backend": "flex_attention", "decode_attention_backend": "triton"},

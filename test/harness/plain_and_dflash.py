@@ -1,0 +1,60 @@
+"""One random target served twice, plainly and with DFLASH and a scripted drafter: both must say the same.
+
+The drafter is right to a depth that changes from round to round, so drafts are accepted and rejected at every depth.
+"""
+
+import random
+
+from .scripted_draft import scripted_draft_environment, write_script
+from .server import accept_length
+
+TOKENS = 48
+
+
+class PlainAndDflash:
+    """A plain and a DFLASH server of the same target."""
+
+    def __init__(self, shared_servers, pair, folder, **flags):
+        """``pair``: a TinyPair. ``folder``: the script's. ``flags``: both servers' flags."""
+        flags = {"dtype": "float32", "max_running_requests": 64, **flags}
+        self._script = folder / "script.json"
+        flags["env"] = scripted_draft_environment(folder / "plugin", self._script)
+        self._servers, self._pair, self._flags = shared_servers, pair, flags
+
+    @property
+    def plain(self):
+        return self._servers.get(self._pair.target, **self._flags)
+
+    @property
+    def dflash(self):
+        return self._servers.get(self._pair.target, self._pair.draft, **self._flags)
+
+    @property
+    def retracting(self):
+        """A DFLASH server that throws requests out every third step."""
+        forced = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "3"}
+        flags = {**self._flags, "env": {**self._flags["env"], **forced}}
+        return self._servers.get(self._pair.target, self._pair.draft, **flags)
+
+    def run(self, requests: list[dict]) -> tuple[list, list]:
+        """Answers of plain decoding, one request at a time, and of DFLASH, all at once."""
+        requests = [{"max_new_tokens": TOKENS, **request} for request in requests]
+        plain = [self.plain.generate(**request) for request in requests]
+        self.propose(
+            [(request["input_ids"], answer["output_ids"]) for request, answer in zip(requests, plain, strict=True)]
+        )
+        return plain, self.dflash.generate_concurrently(requests)
+
+    def propose(self, runs: list[tuple[list[int], list[int]]]) -> None:
+        write_script(self._script, runs)
+
+
+def prompts(count: int, seed: int) -> list[list[int]]:
+    rng = random.Random(seed)
+    return [[1, *(rng.randrange(4, 128) for _ in range(rng.randrange(3, 20)))] for _ in range(count)]
+
+
+def assert_same_tokens(plain: list, dflash: list) -> None:
+    assert [answer["output_ids"] for answer in dflash] == [answer["output_ids"] for answer in plain]
+    drafted = [answer for answer in dflash if len(answer["output_ids"]) > 10]
+    assert not drafted or max(accept_length(answer["meta_info"]) for answer in drafted) > 1.5
