@@ -18,6 +18,7 @@ Last-Update: 2026-11-30
 from patches.transforms import AppendItem, Decorate
 
 _MODULE = "sglang.srt.layers.seeded_sampling"
+_CHOICES = "sglang/srt/arg_groups/choices.py"
 
 EDITS = (
     Decorate(
@@ -36,6 +37,6 @@ EDITS = (
         "on_accelerators",
         module=_MODULE,
     ),
-    AppendItem("sglang/srt/arg_groups/choices.py", "DETERMINISTIC_ATTENTION_BACKEND_CHOICES", '"cpu_reference"'),
-    AppendItem("sglang/srt/arg_groups/choices.py", "RADIX_SUPPORTED_DETERMINISTIC_ATTENTION_BACKEND", '"cpu_reference"'),
+    AppendItem(_CHOICES, "DETERMINISTIC_ATTENTION_BACKEND_CHOICES", '"cpu_reference"'),
+    AppendItem(_CHOICES, "RADIX_SUPPORTED_DETERMINISTIC_ATTENTION_BACKEND", '"cpu_reference"'),
 )

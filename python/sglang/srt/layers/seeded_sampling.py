@@ -89,8 +89,8 @@ def on_accelerators(enable_batch_invariant_mode: Callable) -> Callable:
         if current_platform.device_type != "cpu":
             return enable_batch_invariant_mode(*args, **kwargs)
         logger.warning(
-            "--enable-deterministic-inference on a CPU: seeds are honoured, but the last bit of a logit may change with "
-            "the requests that share a batch."
+            "--enable-deterministic-inference on a CPU: seeds are honoured, but the last bit of a logit may change "
+            "with the requests that share a batch."
         )
 
     return enable
