@@ -10,13 +10,13 @@ import torch
 
 def window_slots(
     *,
-    req_pool_indices: torch.Tensor,
     req_to_token: torch.Tensor,
+    req_pool_indices: torch.Tensor,
+    draft_token_num: int,
     start_offset: torch.Tensor,
     end_offset: torch.Tensor,
-    batch_size: int,
-    draft_token_num: int,
     device: torch.device | str,
+    batch_size: int,
 ) -> torch.Tensor:
     """Slots of columns ``start_offset : start_offset + draft_token_num`` of each request's row.
 
