@@ -38,7 +38,8 @@ def assemble(wheel: Path, tree: Path, device: str, repository: Path = REPOSITORY
     patches = load_series(repository / "patches")
     overlay = overlay_files(repository, settings)
     with zipfile.ZipFile(wheel) as archive:
-        check_overlay(overlay, archive.namelist())
+        for clash in overlay_clashes(overlay, archive.namelist()):
+            raise clash
     unpack(wheel, tree)
     patched = patch_tree(tree, patches, pin.version)
     for path, source in overlay.items():
@@ -83,16 +84,18 @@ def overlay_files(repository: Path, settings: Settings) -> dict[str, Path]:
     return files
 
 
-def check_overlay(overlay: dict[str, Path], upstream: Iterable[str]) -> None:
-    """Raises PatchError at the first file of ours whose path, or a folder of it, is a file or a folder of upstream."""
+def overlay_clashes(overlay: dict[str, Path], upstream: Iterable[str]) -> list[PatchError]:
+    """One error for each file of ours whose path, or a folder of it, is a file or a folder of upstream."""
     files = {PurePosixPath(path) for path in upstream if not path.endswith("/")}
     folders = {folder for file in files for folder in file.parents}
+    clashes = []
     for text, source in overlay.items():
         path = PurePosixPath(text)
         taken = next((place for place in (path, *path.parents) if place in files), path if path in folders else None)
         if taken is not None:
             found = f"upstream has {'a file' if taken in files else 'a folder'} at {taken}"
-            raise PatchError(str(source), found, "rename ours, or change upstream's with a patch")
+            clashes.append(PatchError(str(source), found, "rename ours, or change upstream's with a patch"))
+    return clashes
 
 
 def write_runtime_version(tree: Path, version: str) -> None:

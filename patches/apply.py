@@ -74,11 +74,11 @@ def patch_sources(patches: Iterable[Patch], version: Version, read: Callable[[st
         check_overlap(file, pairs)
         notice = f"# Modified by the dflash fork, patches: {', '.join(touching[file])}; see sglang/FORK_CHANGES.md."
         result[file] = sources.get(file).apply([change for _, change in pairs], imports[file], notice)
-        _check_compiles(file, result[file], touching[file])
+        check_compiles(file, result[file], touching[file])
     return result
 
 
-def _check_compiles(file: str, content: bytes, names: list[str]) -> None:
+def check_compiles(file: str, content: bytes, names: list[str]) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)  # upstream's own

@@ -89,11 +89,16 @@ class ExpressionPattern(Pattern):
     source: str
 
     @functools.cached_property
-    def node_type(self) -> type[cst.CSTNode]:
-        return type(cst.parse_expression(self.source))
+    def node(self) -> cst.BaseExpression:
+        return cst.parse_expression(self.source)
 
     def matches(self, node: cst.CSTNode) -> bool:
-        return type(node) is self.node_type and normalized(code_of(node)) == normalized(self.source)
+        # the first two conditions are implied by the third and spare writing out most candidates
+        return (
+            type(node) is type(self.node)
+            and dotted_name(getattr(node, "func", node)) == dotted_name(getattr(self.node, "func", self.node))
+            and normalized(code_of(node)) == normalized(self.source)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
