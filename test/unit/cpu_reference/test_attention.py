@@ -44,16 +44,15 @@ def run(mode, prefix_lens, rows, *, dtype=torch.float32, sinks=None, ancestors=N
     """Runs one forward; returns it and the oracle's answer. ``rows``: new tokens of each request."""
     generator = torch.Generator().manual_seed(2)
     bs, total = len(prefix_lens), sum(rows)
-    table = torch.stack([torch.randperm(SLOTS - 1, generator=generator)[:24] + 1 for _ in range(bs)])
+    table = torch.full((bs, 24), SLOTS + 1000)  # stale past a request's end, and out of the pool
     pool = Pool(dtype)
     runner = SimpleNamespace(req_to_token_pool=SimpleNamespace(req_to_token=table.int()), token_to_kv_pool=pool)
     backend = CpuReferenceAttention(runner)
     ends = [p + n for p, n in zip(prefix_lens, rows, strict=True)]
     # Requests must not share slots here, or one would overwrite the other's keys.
-    offset = 0
+    owned = (torch.randperm(SLOTS - 1, generator=generator) + 1).split([*ends, SLOTS - 1 - sum(ends)])
     for b, end in enumerate(ends):
-        table[b, :end] = torch.arange(offset + 1, offset + 1 + end)
-        offset += end
+        table[b, :end] = owned[b]
     runner.req_to_token_pool.req_to_token.copy_(table)
     slots = torch.cat([table[b, p : p + n] for b, (p, n) in enumerate(zip(prefix_lens, rows, strict=True))])
     verify = mode == ForwardMode.TARGET_VERIFY

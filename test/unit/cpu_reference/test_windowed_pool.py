@@ -51,9 +51,7 @@ def attend(pool, context: int, layer_id: int, attention: AttentionType) -> tuple
     pool.get_key_buffer(layer_id)[cached_slots] = keys[cached]
     pool.get_value_buffer(layer_id)[cached_slots] = values[cached]
 
-    table = torch.zeros((1, length + 3), dtype=torch.int32)
-    table[0, :length] = slots
-    table[0, length:] = SLOTS + 1000  # stale, and out of the pool
+    table = slots.to(torch.int32)[None]
     runner = SimpleNamespace(req_to_token_pool=SimpleNamespace(req_to_token=table), token_to_kv_pool=pool)
     layer = SimpleNamespace(
         layer_id=layer_id, tp_q_head_num=HEADS, qk_head_dim=DIM, v_head_dim=DIM, scaling=DIM**-0.5, logit_cap=0.0,
