@@ -77,18 +77,11 @@ def matrix(arguments: argparse.Namespace) -> int:
 
 def record(arguments: argparse.Namespace) -> int:
     """Writes upstream_api.json for the pin."""
-    from build_backend.assemble import overlay_files
-    from build_backend.settings import REPOSITORY, read_settings
-    from patches.apply import write_atomic
     from patches.release import open_release
-    from patches.series import load_series
-    from patches.upstream_api import RECORD_FILE, make_record, record_text
-    from patches.upstream_names import upstream_uses
+    from patches.report import write_record
 
-    uses = upstream_uses(overlay_files(REPOSITORY, read_settings()), load_series())
-    names = make_record(uses, open_release(None))
-    write_atomic(RECORD_FILE, record_text(names).encode())
-    print(f"wrote {RECORD_FILE}: {len(names)} names")
+    names = write_record(open_release(None))
+    print(f"wrote patches/upstream_api.json: {names} names")
     return 0
 
 

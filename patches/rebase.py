@@ -10,6 +10,7 @@ from patches.fetch import fetched_wheel
 from patches.pin import Pin, pin_text, read_pin
 from patches.release import Release, index_wheels, parse_version
 from patches.report import Report, report_on
+from patches.series import load_series
 from patches.verdict import LANDED
 
 WORK_LIST = "worklist.md"
@@ -30,6 +31,7 @@ def rebase(onto: str, repository: Path = REPOSITORY) -> Rebased:
     """
     patches = repository / "patches"
     old = read_pin(patches / "pin.toml")
+    load_series(patches)  # a queue that cannot be read is put right first
     if onto.endswith(".whl"):
         release = Release(Path(onto))
         pin = Pin(release.version, {Path(onto).name: release.digest()})

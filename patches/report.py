@@ -6,10 +6,12 @@ from pathlib import Path
 
 from build_backend.assemble import overlay_clashes, overlay_files
 from build_backend.settings import REPOSITORY, read_settings
+from patches.apply import applicable, write_atomic
 from patches.errors import PatchError
 from patches.release import Release
-from patches.series import load_patch, series_names
-from patches.upstream_api import RECORD_FILE, differences, read_record
+from patches.series import load_patch, load_series, series_names
+from patches.upstream_api import RECORD_FILE, differences, make_record, read_record, record_text
+from patches.upstream_names import upstream_uses
 from patches.verdict import Verdict, judge
 
 
@@ -60,3 +62,15 @@ def report_on(release: Release, repository: Path = REPOSITORY) -> Report:
         [f"{error.where}: {error.found}" for error in overlay_clashes(overlay, release.files)],
         differences(read_record(repository / "patches" / RECORD_FILE.name), release),
     )
+
+
+def write_record(release: Release, repository: Path = REPOSITORY) -> int:
+    """Records the upstream names that the fork in `repository` uses as `release`, its pin, has them; returns how many.
+
+    Raises PatchError, with nothing written, when the release lacks a name that our files import or edit.
+    """
+    patches = load_series(repository / "patches")
+    uses = upstream_uses(overlay_files(repository, read_settings(repository)), applicable(patches, release.version))
+    record = make_record(uses, release)
+    write_atomic(repository / "patches" / RECORD_FILE.name, record_text(record).encode())
+    return len(record)

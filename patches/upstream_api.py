@@ -31,7 +31,9 @@ def make_record(uses: Uses, release: Release) -> Record:
             record[name] = {**entry, "used": sorted(ways)}
         elif ways & MUST_EXIST:
             remedy = "correct the import or the edit"
-            raise PatchError(f"sglang {release.version}", f"has no {name}, which our files {sorted(ways)[0]}", remedy)
+            raise PatchError(
+                f"sglang {release.version}", f"has no {name}, which our files {sorted(ways & MUST_EXIST)[-1]}", remedy
+            )
     return record
 
 

@@ -119,7 +119,7 @@ def nearest(release: Release, sources: Sources, patch: Patch, target: str) -> st
 
 
 def _defined_elsewhere(release: Release, file: str, scope: str) -> list[str]:
-    """`file :: name` of the definitions with the last name of `scope`, in the files whose paths are most like `file`."""
+    """`file :: name` of the definitions with the last name of `scope`, in the files with paths most like `file`."""
     leaf = scope.rsplit(".", 1)[-1]
     if leaf.startswith("__"):
         return []  # every other class has one
