@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import requests as http
 
-from harness.plain_and_dflash import PlainAndDflash, assert_same_tokens, prompts
+from harness.plain_and_dflash import TOKENS, PlainAndDflash, assert_same_tokens, prompts
 from harness.server import accept_length
+from harness.tiny_pair import MAX_POSITIONS
 from harness.tiny_tokenizer import EOS_ID
 
 BLOCK = 4
@@ -120,27 +121,32 @@ def test_a_cancelled_and_retried_request_leaves_its_neighbours_alone_r02(served)
 
 
 def test_a_request_that_fills_the_context_ends_like_plain_decoding(served):
-    requests = [{"input_ids": p, "max_new_tokens": 1000} for p in long_prompts(2, seed=41)]
-    requests = [{**r, "sampling": {"ignore_eos": True}} for r in requests]
-    plain, dflash = served.run(requests)
-    assert_same_tokens(plain, dflash)
-    assert len(dflash[0]["input_ids"] if "input_ids" in dflash[0] else requests[0]["input_ids"]) < 512
-
-
-def test_a_small_pool_retracts_requests_without_changing_a_token_r19(shared_servers, tiny_pair, tmp_path_factory):
-    served = PlainAndDflash(
-        shared_servers, tiny_pair(block_size=BLOCK), tmp_path_factory.mktemp("small"), max_total_tokens=448, page_size=1
-    )
     requests = [
-        {"input_ids": p, "max_new_tokens": 150, "sampling": {"ignore_eos": True}} for p in prompts(6, seed=51)
+        {"input_ids": p, "max_new_tokens": MAX_POSITIONS - len(p), "sampling": {"ignore_eos": True}}
+        for p in long_prompts(2, seed=41)
     ]
     plain, dflash = served.run(requests)
     assert_same_tokens(plain, dflash)
-    assert sum(answer["meta_info"]["num_retractions"] for answer in dflash) > 0
-    too_large = served.dflash.post(
-        "/generate", {"input_ids": [1] * 440, "sampling_params": {"max_new_tokens": 60, "ignore_eos": True}}
-    )
-    assert too_large.status_code in (200, 400), too_large.text
+    assert all(answer["meta_info"]["completion_tokens"] > 400 for answer in dflash)
+
+
+def test_retracted_requests_resume_with_the_same_tokens_r19(shared_servers, tiny_pair, tmp_path_factory):
+    served = PlainAndDflash(shared_servers, tiny_pair(block_size=BLOCK), tmp_path_factory.mktemp("retract"))
+    requests = [{"input_ids": p, "sampling": {"ignore_eos": True}} for p in prompts(3, seed=52)]
+    plain, _ = served.run(requests)
+    resumed = served.retracting.generate_concurrently([{**request, "max_new_tokens": TOKENS} for request in requests])
+    assert [answer["output_ids"] for answer in resumed] == [answer["output_ids"] for answer in plain]
+    assert sum(answer["meta_info"]["num_retractions"] for answer in resumed) > 0
+
+
+def test_a_small_pool_serves_more_requests_than_it_holds_r19(shared_servers, tiny_pair, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("small")
+    served = PlainAndDflash(shared_servers, tiny_pair(block_size=BLOCK), folder, max_total_tokens=448)
+    requests = [{"input_ids": p, "max_new_tokens": 150, "sampling": {"ignore_eos": True}} for p in prompts(6, seed=51)]
+    plain, dflash = served.run(requests)
+    assert_same_tokens(plain, dflash)
+    too_large = {"input_ids": [1] * 440, "sampling_params": {"max_new_tokens": 60, "ignore_eos": True}}
+    assert served.dflash.post("/generate", too_large).status_code in (200, 400)
     assert served.dflash.generate(**requests[0])["output_ids"] == plain[0]["output_ids"]
 
 
