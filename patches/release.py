@@ -4,6 +4,7 @@ import json
 import re
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -28,7 +29,7 @@ class Release:
             name, self.version, _, _ = parse_wheel_filename(wheel.name)
             self._archive = zipfile.ZipFile(wheel)
             damaged = self._archive.testzip()
-        except (InvalidWheelFilename, OSError, zipfile.BadZipFile) as error:
+        except (InvalidWheelFilename, OSError, zipfile.BadZipFile, zlib.error) as error:
             raise PatchError(str(wheel), f"is no readable wheel: {error}", "remove it and fetch it again") from None
         if damaged is not None:
             raise PatchError(str(wheel), f"is damaged at {damaged}", "remove it and fetch it again")
