@@ -2,7 +2,7 @@
 
 Loaded into the server through upstream's plugin entry points (`scripted_draft_environment`), it replaces the draft's
 proposals alone: draft forward, verify and accept run as ever. The script is a JSON file of `[prompt, output]` pairs of
-token ids. A request whose prompt is in it gets the tokens that follow its present output; at a depth that changes from
+token ids. A request whose prompt is in it gets the tokens that follow its output so far; at a depth that changes from
 round to round they go wrong, so every accept length occurs. All other requests keep the draft's own proposals.
 """
 
@@ -47,9 +47,11 @@ def load() -> None:
     @functools.wraps(propose)
     def propose_from_script(self, *args, **kwargs):
         proposals = propose(self, *args, **kwargs)
-        drafts = proposals.view(len(self._scripted_batch.reqs), -1)
-        for row, req in zip(drafts, self._scripted_batch.reqs, strict=True):
-            _follow(row, req, _read(os.environ[SCRIPT]))
+        batch = self._scripted_batch
+        drafts = proposals.view(len(batch.reqs), -1)
+        # Not the requests' own output: with overlap scheduling the host is a round behind.
+        for row, req, prefix in zip(drafts, batch.reqs, batch.seq_lens.tolist(), strict=True):
+            _follow(row, req, prefix + 1 - len(req.origin_input_ids), _read(os.environ[SCRIPT]))
         return proposals
 
     DFlashWorkerV2.forward_batch_generation = forward_batch_generation
@@ -65,15 +67,14 @@ def _parse(path: str, _version: int) -> dict[tuple[int, ...], list[int]]:
     return {tuple(prompt): output for prompt, output in json.loads(Path(path).read_text())}
 
 
-def _follow(row, req, script: dict[tuple[int, ...], list[int]]) -> None:
-    """Write the continuation of `req` into its proposals `row`, wrong from one depth on."""
+def _follow(row, req, done: int, script: dict[tuple[int, ...], list[int]]) -> None:
+    """Write what follows the `done` tokens that `req` has emitted into its proposals `row`, wrong from one depth on."""
     import torch
 
     output = script.get(tuple(req.origin_input_ids))
     if output is None:
         return
-    done = len(req.output_ids)
     known = output[done : done + len(row)]
-    wrong_from = (3 + req.spec_verify_ct) % (len(row) + 1)
+    wrong_from = (3 + req.decode_batch_idx) % (len(row) + 1)
     known = [token if depth < wrong_from else (token + 1) % 100 for depth, token in enumerate(known)]
     row[: len(known)] = torch.tensor(known, dtype=row.dtype)
