@@ -16,7 +16,6 @@ from harness.logit_processors import ForbidRepeats
 from harness.scripted_draft import SCRIPT, scripted_draft_environment, write_script
 from harness.server import launch
 from harness.unfixed_tree import write_unfixed_tree
-from harness.upstream import upstream_wheel  # noqa: F401
 
 PATCHES = {"dflash-target-draws", "penalty-counts", "seeded-sampling"}
 FLAGS = dict(dtype="float32", max_running_requests=32, enable_custom_logit_processor=True)
@@ -34,7 +33,7 @@ CONTROLS = {
 
 
 @pytest.fixture(scope="module")
-def unfixed(upstream_wheel, tmp_path_factory) -> str:  # noqa: F811
+def unfixed(upstream_wheel, tmp_path_factory) -> str:
     """PYTHONPATH of the fork without the patches."""
     return str(write_unfixed_tree(tmp_path_factory.mktemp("unfixed") / "tree", upstream_wheel, PATCHES))
 
@@ -131,3 +130,25 @@ def test_a_sampling_function_does_what_plain_decoding_needs_r08(pythonpath, name
     if STARTED not in done.stdout:
         raise RuntimeError(f"the snippet did not start: {done.stderr}")
     assert done.returncode == 0, done.stderr
+
+
+UNIT = Path(__file__).resolve().parents[1] / "unit"
+# Tests that stand with the code they are about; here they run on the fork without one patch.
+UNIT_TESTS = {
+    "custom-processor-overlap": {
+        "managers/test_delayed_sampling.py": [
+            "test_a_processors_step_is_sampled_when_the_last_result_is_processed_r05"
+        ],
+    },
+    "input-embeds-dtype": {"model_executor/test_input_embeds.py": ["test_embeddings_keep_the_type_of_the_model"]},
+    "penalty-counts": {
+        "draft_tree/test_penalty_counts.py": ["test_a_retracted_request_keeps_its_counts_r05"],
+    },
+}
+
+
+@pytest.mark.parametrize("patch", UNIT_TESTS)
+def test_without_the_patch_its_unit_tests_fail(trees, patch):
+    nodes = [f"{UNIT / file}::{test}" for file, tests in UNIT_TESTS[patch].items() for test in tests]
+    failing = {name.partition("[")[0] for name in trees.failing_without(patch, *nodes)}
+    assert failing == {test for tests in UNIT_TESTS[patch].values() for test in tests}
