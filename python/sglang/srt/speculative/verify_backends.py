@@ -41,14 +41,10 @@ def check_verify_backend(prefill: str | None, decode: str | None, attention_mode
     if backend is None:
         return
     own = getattr(platform, "verify_attention_backends", None)
-    if own is not None:
-        if backend in own:
-            return
-        reason = f"{type(platform).__name__} does not verify with it"
-    elif backend in CANNOT_VERIFY:
-        reason = CANNOT_VERIFY[backend]
-    else:
+    accepted = backend not in CANNOT_VERIFY if own is None else backend in own
+    if accepted:
         return
+    reason = CANNOT_VERIFY.get(backend, f"{type(platform).__name__} does not verify with it")
     flags = "--attention-backend"
     if prefill != decode:
         flags = "--decode-attention-backend" if attention_mode == "decode" else "--prefill-attention-backend"
