@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 import tempfile
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -110,6 +111,7 @@ def launch(
             port=port,
             log_path=Path(folder) / "server.log",
             env={**os.environ, **(env or {})},
+            end_with_parent=True,  # a test run that is killed gets to no finally block
         )
         try:
             process.wait_until_healthy(startup_seconds)
@@ -124,19 +126,21 @@ class SharedServers:
     def __init__(self, limit: int = 2) -> None:
         self._limit = limit
         self._alive: OrderedDict[str, tuple[Any, Server]] = OrderedDict()
+        self._lock = threading.Lock()  # clients in threads must not start a server each
 
     def get(self, model: Path | str, draft: Path | str | None = None, **options: Any) -> Server:
         """Returns a healthy server for exactly these arguments of ``launch``; never stop it yourself."""
         key = repr((str(model), str(draft), sorted(options.items())))
-        if key in self._alive and not self._alive[key][1].process.is_running():
-            self._close(key)
-        if key not in self._alive:
-            while len(self._alive) >= self._limit:
-                self._close(next(iter(self._alive)))
-            context = launch(model, draft, **options)
-            self._alive[key] = (context, context.__enter__())
-        self._alive.move_to_end(key)
-        return self._alive[key][1]
+        with self._lock:
+            if key in self._alive and not self._alive[key][1].process.is_running():
+                self._close(key)
+            if key not in self._alive:
+                while len(self._alive) >= self._limit:
+                    self._close(next(iter(self._alive)))
+                context = launch(model, draft, **options)
+                self._alive[key] = (context, context.__enter__())
+            self._alive.move_to_end(key)
+            return self._alive[key][1]
 
     def close(self) -> None:
         """Ends every server that still runs."""

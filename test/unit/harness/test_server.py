@@ -1,5 +1,7 @@
 """The server harness turns arguments into flags, shares servers, and never keeps more of them than its limit."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -19,6 +21,7 @@ def launches(monkeypatch):
         process = SimpleNamespace(alive=True, is_running=lambda: process.alive)
         server = SimpleNamespace(model=model, draft=draft, options=options, process=process)
         made.append(server)
+        time.sleep(0.01)  # long enough for another thread to ask meanwhile
         yield server
         process.alive = False
 
@@ -43,6 +46,13 @@ def test_the_server_unused_for_longest_is_ended_beyond_the_limit(launches):
     assert (first.process.alive, second.process.alive) == (True, False)
     servers.close()
     assert not any(server.process.alive for server in launches)
+
+
+def test_clients_in_threads_get_one_server(launches):
+    servers = SharedServers()
+    with ThreadPoolExecutor(8) as clients:
+        got = list(clients.map(lambda _: servers.get("a"), range(8)))
+    assert len(launches) == 1 and all(server is got[0] for server in got)
 
 
 def test_a_server_that_died_is_replaced(launches):
