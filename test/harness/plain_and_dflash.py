@@ -9,21 +9,27 @@ from .scripted_draft import scripted_draft_environment, write_script
 from .server import accept_length
 
 TOKENS = 48
+# What changes where keys and values lie, but no token: the plain server does without, and many tests share it.
+LAYOUT = ("page_size", "chunked_prefill_size", "max_total_tokens", "speculative_draft_window_size")
+# Upstream's own ledger of pages, off by default: after every step each page has one owner or is free, and requests hold
+# no more than they were given. A violation ends the server, as a page lost does when the server falls idle.
+LEDGER = {"SGLANG_CHECK_KV_PAGE_INVARIANTS": "1", "SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY": "1"}
 
 
 class PlainAndDflash:
     """A plain and a DFLASH server of the same target."""
 
-    def __init__(self, shared_servers, pair, folder, **flags):
-        """``pair``: a TinyPair. ``folder``: the script's. ``flags``: both servers' flags."""
+    def __init__(self, shared_servers, pair, folder, *, env: dict[str, str] | None = None, **flags):
+        """``pair``: a TinyPair. ``folder``: the script's. ``flags``: both servers' but for LAYOUT. ``env``: DFLASH's."""
         flags = {"dtype": "float32", "max_running_requests": 64, **flags}
         self._script = folder / "script.json"
-        flags["env"] = scripted_draft_environment(folder / "plugin", self._script)
+        flags["env"] = {**scripted_draft_environment(folder / "plugin", self._script), **LEDGER, **(env or {})}
         self._servers, self._pair, self._flags = shared_servers, pair, flags
 
     @property
     def plain(self):
-        return self._servers.get(self._pair.target, **self._flags)
+        flags = {name: value for name, value in self._flags.items() if name not in (*LAYOUT, "env")}
+        return self._servers.get(self._pair.target, **flags)
 
     @property
     def dflash(self):
@@ -36,13 +42,16 @@ class PlainAndDflash:
         flags = {**self._flags, "env": {**self._flags["env"], **forced}}
         return self._servers.get(self._pair.target, self._pair.draft, **flags)
 
-    def run(self, requests: list[dict]) -> tuple[list, list]:
-        """Answers of plain decoding, one request at a time, and of DFLASH, all at once."""
+    def run(self, requests: list[dict], *, drafts: list[list[int]] | None = None) -> tuple[list, list]:
+        """Answers of plain decoding, one request at a time, and of DFLASH, all at once.
+
+        ``drafts`` are the outputs that the drafter follows, one a request, where plain decoding's end too early: only
+        with right drafts behind its last token does a request end inside an accepted block.
+        """
         requests = [{"max_new_tokens": TOKENS, **request} for request in requests]
         plain = [self.plain.generate(**request) for request in requests]
-        self.propose(
-            [(request["input_ids"], answer["output_ids"]) for request, answer in zip(requests, plain, strict=True)]
-        )
+        drafts = drafts or [answer["output_ids"] for answer in plain]
+        self.propose([(request["input_ids"], draft) for request, draft in zip(requests, drafts, strict=True)])
         return plain, self.dflash.generate_concurrently(requests)
 
     def propose(self, runs: list[tuple[list[int], list[int]]]) -> None:
