@@ -1,7 +1,7 @@
 """Description: Let a custom logit processor see the last token with overlap scheduling
-  A processor may read its request's output. With overlap scheduling a step of plain decoding was sampled before the host
-  had the token of the step before, so the processor decided one token late. Grammars have the same need, and for them
-  sampling already waits until the last result is processed.
+  A processor may read its request's output. With overlap scheduling a step of plain decoding was sampled before the
+  host had the token of the step before, so the processor decided one token late. Grammars have the same need, and for
+  them sampling already waits until the last result is processed.
 Origin: vendor
 Forwarded: no, not reported yet
 Touches: sglang/srt/managers/tp_worker.py :: TpModelWorker.forward_batch_generation

@@ -20,7 +20,7 @@ class PlainAndDflash:
     """A plain and a DFLASH server of the same target."""
 
     def __init__(self, shared_servers, pair, folder, *, env: dict[str, str] | None = None, **flags):
-        """``pair``: a TinyPair. ``folder``: the script's. ``flags``: both servers' but for LAYOUT. ``env``: DFLASH's."""
+        """``pair``: a TinyPair. ``flags``: both servers', LAYOUT aside. ``env``: of DFLASH alone."""
         flags = {"dtype": "float32", "max_running_requests": 64, **flags}
         self._script = folder / "script.json"
         flags["env"] = {**scripted_draft_environment(folder / "plugin", self._script), **LEDGER, **(env or {})}

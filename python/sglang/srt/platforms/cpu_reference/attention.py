@@ -191,7 +191,8 @@ class CpuReferenceAttention(AttentionBackend):
         k = k.to(q.dtype).transpose(1, 2)
         v = v.to(q.dtype).transpose(1, 2)
         # [bs, kv_heads, repeats * rows, dim]: query heads that share a KV head become extra rows.
-        folded = q.view(bs, rows, kv_heads, repeats, -1).permute(0, 2, 3, 1, 4).reshape(bs, kv_heads, repeats * rows, -1)
+        by_head = q.view(bs, rows, kv_heads, repeats, -1).permute(0, 2, 3, 1, 4)
+        folded = by_head.reshape(bs, kv_heads, repeats * rows, -1)
         bias = group.bias(
             window=layer.sliding_window_size,
             two_way=layer.attn_type == AttentionType.ENCODER_ONLY,
