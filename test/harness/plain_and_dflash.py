@@ -5,7 +5,7 @@ The drafter is right to a depth that changes from round to round, so drafts are 
 
 import random
 
-from .scripted_draft import scripted_draft_environment, write_script
+from .scripted_draft import python_path, scripted_draft_environment, write_script
 from .server import accept_length
 
 TOKENS = 48
@@ -29,7 +29,8 @@ class PlainAndDflash:
     @property
     def plain(self):
         flags = {name: value for name, value in self._flags.items() if name not in (*LAYOUT, "env")}
-        return self._servers.get(self._pair.target, **flags)
+        # The same for every folder, so that the server is shared; requests may name the harness's logit processors.
+        return self._servers.get(self._pair.target, env={"PYTHONPATH": python_path()}, **flags)
 
     @property
     def dflash(self):

@@ -21,8 +21,13 @@ def scripted_draft_environment(folder: Path, script: Path) -> dict[str, str]:
     info.mkdir(parents=True, exist_ok=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: scripted-draft\nVersion: 1\n")
     (info / "entry_points.txt").write_text(f"[sglang.srt.plugins]\n{NAME} = {__name__}:load\n")
-    paths = [str(folder), str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {"PYTHONPATH": os.pathsep.join(paths), SCRIPT: str(script)}
+    return {"PYTHONPATH": python_path(folder), SCRIPT: str(script)}
+
+
+def python_path(*folders: Path) -> str:
+    """PYTHONPATH of a server that can import `folders` and this harness, which requests name classes of."""
+    paths = [*map(str, folders), str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.pathsep.join(paths)
 
 
 def write_script(path: Path, runs: list[tuple[list[int], list[int]]]) -> None:
