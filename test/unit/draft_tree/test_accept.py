@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from sglang.srt.speculative.draft_tree.accept import walk
-from sglang.srt.speculative.draft_tree.ancestor_mask import chain_parents
+from sglang.kernels.draft_tree.accept_walk import walk
+from sglang.kernels.draft_tree.tree_layout import chain_parents
 
 from . import trees
 

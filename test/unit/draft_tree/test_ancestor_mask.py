@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from sglang.srt.speculative.draft_tree.ancestor_mask import ancestor_mask, chain_parents, node_depths
+from sglang.kernels.draft_tree.tree_layout import ancestor_mask, chain_parents, node_depths
 
 from . import trees
 

@@ -5,8 +5,8 @@ from array import array
 import pytest
 import torch
 
+from sglang.kernels.draft_tree.tree_layout import chain_parents
 from sglang.srt.sampling.custom_logit_processor import CustomLogitProcessor
-from sglang.srt.speculative.draft_tree.ancestor_mask import chain_parents
 from sglang.srt.speculative.draft_tree.custom_processors import apply_custom_processors, missing_output
 from sglang.srt.speculative.draft_tree.emitted_tokens import EmittedHistory
 

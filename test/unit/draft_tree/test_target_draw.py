@@ -5,9 +5,9 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
+from sglang.kernels.draft_tree.accept_walk import walk
 from sglang.srt.layers.logits_processor import LogitsProcessorOutput
 from sglang.srt.speculative.draft_tree import target_draw
-from sglang.srt.speculative.draft_tree.accept import walk
 from sglang.srt.speculative.draft_tree.target_draw import draw_target_tokens
 
 from . import batches

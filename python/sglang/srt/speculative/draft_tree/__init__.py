@@ -8,7 +8,7 @@ its depth. A chain is the tree in which every node hangs below the one before it
     tree_build   proposals become nodes with parents         upstream's worker: the chain
     verify       one target forward over all nodes           upstream's worker
                  node_adjustments.py, custom_processors.py   logits of a node as plain decoding would have them there
-    accept       target_draw.py, accept.py                   the target's draw at every node, then a walk along them
+    accept       target_draw.py, kernels' accept_walk.py     the target's draw at every node, then a walk along them
     commit       KV and counts of what was emitted           upstream's worker; penalty_counts.py, emitted_tokens.py
 
 Two tensors describe the trees of a batch, for every function here alike: `tokens` [bs, nodes] int64, and `parents`

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from sglang.kernels.draft_tree.accept_walk import walk
+from sglang.kernels.draft_tree.tree_layout import chain_parents
 from sglang.srt.runtime_context import get_spec
 from sglang.srt.speculative.dflash_utils import apply_dflash_simulated_acceptance, is_dflash_sampling_verify_available
-from sglang.srt.speculative.draft_tree.accept import walk
 from sglang.srt.speculative.draft_tree.accept_thresholds import LOSSLESS, THRESHOLDS
-from sglang.srt.speculative.draft_tree.ancestor_mask import chain_parents
 from sglang.srt.speculative.draft_tree.custom_processors import apply_custom_processors
 from sglang.srt.speculative.draft_tree.emitted_tokens import needs_history
 from sglang.srt.speculative.draft_tree.node_adjustments import adjust_node_logits

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from sglang.kernels.draft_tree.tree_layout import ancestor_mask, node_depths
 from sglang.srt.sampling.penaltylib.repetition_penalty import apply_scaling_penalties
-from sglang.srt.speculative.draft_tree.ancestor_mask import ancestor_mask, node_depths
 
 if TYPE_CHECKING:
     from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo

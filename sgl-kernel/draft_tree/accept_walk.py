@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import torch
 
+from sglang.kernels.draft_tree.dispatch import Backend, uses_triton
+
 
 class AcceptedPath(NamedTuple):
     """What one verify accepts. `length` counts the bonus token, and equals the KV rows to commit (root included)."""
@@ -27,17 +29,54 @@ class AcceptedPath(NamedTuple):
     bonus: torch.Tensor  # [bs] int64, the last emitted token
 
 
-def walk(tokens: torch.Tensor, parents: torch.Tensor, draws: torch.Tensor, depth: int | None = None) -> AcceptedPath:
+def walk(
+    tokens: torch.Tensor,
+    parents: torch.Tensor,
+    draws: torch.Tensor,
+    depth: int | None = None,
+    *,
+    out: AcceptedPath | None = None,
+    backend: Backend | None = None,
+) -> AcceptedPath:
     """Follow the target's draws from the root: a step to the child that carries the draw, until there is none.
 
     Args:
         tokens: [bs, nodes] int64, the token of every node.
         parents: [bs, nodes] int64.
         draws: [bs, nodes] int64, the target's token after every node.
-        depth: columns of the result: the number of nodes on the longest path. Default: the number of nodes.
+        depth: columns of the result: the number of nodes on the longest path, root included. Default: the number of
+            nodes. A walk that would go deeper ends there.
+        out: tensors to write the result to.
+        backend: see dispatch.py.
 
     Of two children that carry the same token the first one is taken. Nothing here reads a value back to the host.
     """
+    depth = tokens.shape[1] if depth is None else depth
+    if uses_triton(tokens.device, backend):
+        from sglang.kernels.draft_tree.accept_walk_triton import launch_walk
+
+        out = empty_path(tokens.shape[0], depth, tokens.device) if out is None else out
+        launch_walk(out, tokens, parents, draws)
+        return out
+    path = _walk_torch(tokens, parents, draws, depth)
+    if out is None:
+        return path
+    for target, value in zip(out, path, strict=True):
+        target.copy_(value)
+    return out
+
+
+def empty_path(bs: int, depth: int, device: torch.device | str) -> AcceptedPath:
+    """Uninitialized tensors for `walk(out=...)`."""
+    return AcceptedPath(
+        node_ids=torch.empty(bs, depth, dtype=torch.int64, device=device),
+        length=torch.empty(bs, dtype=torch.int32, device=device),
+        tokens=torch.empty(bs, depth, dtype=torch.int64, device=device),
+        bonus=torch.empty(bs, dtype=torch.int64, device=device),
+    )
+
+
+def _walk_torch(tokens: torch.Tensor, parents: torch.Tensor, draws: torch.Tensor, depth: int) -> AcceptedPath:
     bs, nodes = tokens.shape
     node = torch.arange(nodes, device=tokens.device).expand(bs, nodes)
     above = parents.clamp(min=0)
@@ -56,7 +95,7 @@ def walk(tokens: torch.Tensor, parents: torch.Tensor, draws: torch.Tensor, depth
     # A parent precedes its children, so the accepted nodes in order of their ids are the path.
     path = torch.where(reached, node, nothing).sort(dim=1).values[:, :depth]
     taken = path < nodes
-    length = reached.sum(dim=1, dtype=torch.int32)
+    length = taken.sum(dim=1, dtype=torch.int32)
     emitted = draws.gather(1, torch.where(taken, path, 0)).masked_fill(~taken, 0)
     bonus = emitted.gather(1, length[:, None].to(torch.int64) - 1).squeeze(1)
     return AcceptedPath(node_ids=path.masked_fill(~taken, -1), length=length, tokens=emitted, bonus=bonus)
