@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import torch
 
+from sglang.kernels.draft_tree import outputs
 from sglang.kernels.draft_tree.dispatch import Backend, uses_triton
 
 
@@ -51,29 +52,29 @@ def walk(
 
     Of two children that carry the same token the first one is taken. Nothing here reads a value back to the host.
     """
-    depth = tokens.shape[1] if depth is None else depth
-    if uses_triton(tokens.device, backend):
-        from sglang.kernels.draft_tree.accept_walk_triton import launch_walk
+    bs, nodes = tokens.shape
+    depth = nodes if depth is None else depth
+    if not 1 <= depth <= nodes:
+        raise ValueError(f"walk: depth is {depth}; with {nodes} nodes it must be 1 to {nodes}")
+    if out is not None:
+        outputs.check("walk", out, _spec(bs, depth))
+    if not uses_triton(tokens.device, backend):
+        return outputs.deliver(_walk_torch(tokens, parents, draws, depth), out)
+    from sglang.kernels.draft_tree.accept_walk_triton import launch_walk
 
-        out = empty_path(tokens.shape[0], depth, tokens.device) if out is None else out
-        launch_walk(out, tokens, parents, draws)
-        return out
-    path = _walk_torch(tokens, parents, draws, depth)
-    if out is None:
-        return path
-    for target, value in zip(out, path, strict=True):
-        target.copy_(value)
+    out = empty_path(bs, depth, tokens.device) if out is None else out
+    launch_walk(out, tokens, parents, draws)
     return out
 
 
 def empty_path(bs: int, depth: int, device: torch.device | str) -> AcceptedPath:
     """Uninitialized tensors for `walk(out=...)`."""
-    return AcceptedPath(
-        node_ids=torch.empty(bs, depth, dtype=torch.int64, device=device),
-        length=torch.empty(bs, dtype=torch.int32, device=device),
-        tokens=torch.empty(bs, depth, dtype=torch.int64, device=device),
-        bonus=torch.empty(bs, dtype=torch.int64, device=device),
-    )
+    return outputs.empty(AcceptedPath, _spec(bs, depth), device)
+
+
+def _spec(bs: int, depth: int) -> outputs.Spec:
+    per_depth = ((bs, depth), torch.int64)
+    return (per_depth, ((bs,), torch.int32), per_depth, ((bs,), torch.int64))
 
 
 def _walk_torch(tokens: torch.Tensor, parents: torch.Tensor, draws: torch.Tensor, depth: int) -> AcceptedPath:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from sglang.kernels.draft_tree.dispatch import Backend
+from sglang.kernels.draft_tree.dispatch import Backend, uses_triton
 from sglang.kernels.draft_tree.path_key import MAX_TOPK, ordered_bits
 
 _ID_MASK = (1 << 32) - 1
@@ -25,7 +25,15 @@ def top_candidates(
     """
     if not 1 <= topk <= min(MAX_TOPK, logits.shape[1]):
         raise ValueError(f"top_candidates: topk is {topk}; it must be 1 to {MAX_TOPK} and fit the vocabulary")
-    return _top_candidates_torch(logits, topk)
+    if not uses_triton(logits.device, backend):
+        return _top_candidates_torch(logits, topk)
+    from sglang.kernels.draft_tree.candidates_triton import launch_top_candidates
+
+    shape = (logits.shape[0], topk)
+    ids = torch.empty(shape, dtype=torch.int64, device=logits.device)
+    log_probs = torch.empty(shape, dtype=torch.float32, device=logits.device)
+    launch_top_candidates(ids, log_probs, logits, topk)
+    return ids, log_probs
 
 
 def _top_candidates_torch(logits: torch.Tensor, topk: int) -> tuple[torch.Tensor, torch.Tensor]:

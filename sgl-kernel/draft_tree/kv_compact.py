@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import torch
 
+from sglang.kernels.draft_tree.dispatch import Backend, uses_triton
+
 
 def accepted_slot_moves(window_slots: torch.Tensor, node_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Destination and source slots, [bs * depth] int64 each, request after request.
@@ -36,6 +38,62 @@ def move_rows(buffers: Sequence[torch.Tensor], destination: torch.Tensor, source
     """
     for buffer in buffers:
         buffer[destination] = buffer[source]
+
+
+class RowMover:
+    """`move_rows` for one set of buffers, such as the keys and values of all layers: one launch for all of them.
+
+    Holds the addresses of the buffers, so these must neither be resized nor move. Build it outside of CUDA graph
+    capture; `move` can be captured.
+    """
+
+    def __init__(self, buffers: Sequence[torch.Tensor], *, backend: Backend | None = None) -> None:
+        """Take `buffers` [slots, ...] of any dtype, all on one device, each row contiguous.
+
+        Raises ValueError for a buffer whose rows are not contiguous.
+        """
+        self._buffers = list(buffers)
+        self._uses_triton = uses_triton(self._buffers[0].device, backend)
+        if not self._uses_triton:
+            return
+        for index, buffer in enumerate(self._buffers):
+            if not buffer[0].is_contiguous():
+                raise ValueError(
+                    f"RowMover: rows of buffer {index} are not contiguous: shape {list(buffer.shape)}, strides "
+                    f"{buffer.stride()}; only the first dimension may have gaps"
+                )
+        numbers = [
+            (buffer.data_ptr(), buffer[0].nbytes, buffer.stride(0) * buffer.itemsize) for buffer in self._buffers
+        ]
+        self._word_bytes = 8 if all(number % 8 == 0 for row in numbers for number in row) else 1
+        words = [(address, size // self._word_bytes, stride // self._word_bytes) for address, size, stride in numbers]
+        self._longest_row = max(size for _, size, _ in words)
+        table = torch.tensor(words, dtype=torch.int64, device=self._buffers[0].device)
+        self._addresses, self._row_words, self._row_strides = table.T.contiguous()
+
+    def move(self, destination: torch.Tensor, source: torch.Tensor, depth: int) -> None:
+        """`move_rows(buffers, destination, source)` for moves of accepted_slot_moves.
+
+        Args:
+            destination: [bs * depth] int64, request after request.
+            source: [bs * depth] int64. A source of one request is no destination of another, unless it stays in place.
+            depth: moves per request.
+        """
+        if not self._uses_triton:
+            move_rows(self._buffers, destination, source)
+            return
+        from sglang.kernels.draft_tree.kv_compact_triton import launch_move_rows
+
+        launch_move_rows(
+            self._addresses,
+            self._row_words,
+            self._row_strides,
+            self._longest_row,
+            self._word_bytes,
+            destination,
+            source,
+            depth,
+        )
 
 
 def gather_accepted(hidden: torch.Tensor, node_ids: torch.Tensor, depth: int | None = None) -> torch.Tensor:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch.nn.functional import pad
 
+from sglang.kernels.draft_tree import outputs
 from sglang.kernels.draft_tree.dispatch import Backend, uses_triton
 from sglang.kernels.draft_tree.path_key import (
     EMPTY,
@@ -79,26 +80,27 @@ def build_tree(
     Raises ValueError for a size or a dtype out of these bounds.
     """
     _check(root_tokens, token_ids, scores, budget, pair_scores)
+    bs, device = scores.shape[0], scores.device
+    if out is not None:
+        outputs.check("build_tree", out, _spec(bs, budget))
     lattice = make_lattice(scores, pair_scores)
-    if uses_triton(scores.device, backend):
-        from sglang.kernels.draft_tree.tree_build_triton import launch_build_tree
+    if not uses_triton(device, backend):
+        return outputs.deliver(_build_tree_torch(root_tokens, token_ids, lattice, budget), out)
+    from sglang.kernels.draft_tree.tree_build_triton import launch_build_tree
 
-        out = empty_tree(scores.shape[0], budget, scores.device) if out is None else out
-        launch_build_tree(out, root_tokens, token_ids, lattice, budget)
-        return out
-    tree = _build_tree_torch(root_tokens, token_ids, lattice, budget)
-    if out is None:
-        return tree
-    for target, value in zip(out, tree, strict=True):
-        target.copy_(value)
+    out = empty_tree(bs, budget, device) if out is None else out
+    launch_build_tree(out, root_tokens, token_ids, lattice.steps, lattice.ranks)
     return out
 
 
 def empty_tree(bs: int, budget: int, device: torch.device | str) -> DraftTree:
     """Uninitialized tensors for `build_tree(out=...)`."""
-    shape = (bs, 1 + budget)
-    ids = (torch.empty(shape, dtype=torch.int64, device=device) for _ in range(4))
-    return DraftTree(*ids, path_scores=torch.empty(shape, dtype=torch.float32, device=device))
+    return outputs.empty(DraftTree, _spec(bs, budget), device)
+
+
+def _spec(bs: int, budget: int) -> outputs.Spec:
+    ids = ((bs, 1 + budget), torch.int64)
+    return (ids, ids, ids, ids, ((bs, 1 + budget), torch.float32))
 
 
 def make_lattice(scores: torch.Tensor, pair_scores: torch.Tensor | None) -> Lattice:

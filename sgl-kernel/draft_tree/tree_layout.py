@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import torch
 
+from sglang.kernels.draft_tree import outputs
 from sglang.kernels.draft_tree.dispatch import Backend, uses_triton
 
 
@@ -131,24 +132,26 @@ def compile_tree(
         out: tensors to write the result to.
         backend: see dispatch.py.
     """
+    bs, nodes = parents.shape
+    if out is not None:
+        outputs.check("compile_tree", out, _spec(bs, nodes))
     if uses_triton(parents.device, backend):
         from sglang.kernels.draft_tree.tree_layout_triton import launch_compile_tree
 
-        out = empty_layout(*parents.shape, parents.device) if out is None else out
+        out = empty_layout(bs, nodes, parents.device) if out is None else out
         launch_compile_tree(out, flat_mask, parents, depths, prefix_lens, write_prefix)
         return out
     mask = ancestor_mask(parents)
-    layout = TreeLayout(mask, node_positions(prefix_lens, depths), *child_links(parents))
     if flat_mask is not None:
         write_flat_mask(mask, prefix_lens, flat_mask, write_prefix=write_prefix)
-    if out is None:
-        return layout
-    for target, value in zip(out, layout, strict=True):
-        target.copy_(value)
-    return out
+    return outputs.deliver(TreeLayout(mask, node_positions(prefix_lens, depths), *child_links(parents)), out)
 
 
 def empty_layout(bs: int, nodes: int, device: torch.device | str) -> TreeLayout:
     """Uninitialized tensors for `compile_tree(out=...)`."""
-    mask = torch.empty(bs, nodes, nodes, dtype=torch.bool, device=device)
-    return TreeLayout(mask, *(torch.empty(bs, nodes, dtype=torch.int64, device=device) for _ in range(3)))
+    return outputs.empty(TreeLayout, _spec(bs, nodes), device)
+
+
+def _spec(bs: int, nodes: int) -> outputs.Spec:
+    ids = ((bs, nodes), torch.int64)
+    return (((bs, nodes, nodes), torch.bool), ids, ids, ids)
