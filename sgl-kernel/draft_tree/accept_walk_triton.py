@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 def launch_walk(out: AcceptedPath, tokens: torch.Tensor, parents: torch.Tensor, draws: torch.Tensor) -> None:
     """Fill `out` [bs, depth] from tensors [bs, nodes]."""
     bs, nodes = tokens.shape
+    if bs == 0:
+        return
     depth = out.node_ids.shape[1]
     _walk_kernel[(bs,)](
         *out,

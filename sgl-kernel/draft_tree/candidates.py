@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import torch
+from torch.nn.functional import pad
 
 from sglang.kernels.draft_tree.dispatch import Backend, uses_triton
 from sglang.kernels.draft_tree.path_key import MAX_TOPK, ordered_bits
 
 _ID_MASK = (1 << 32) - 1
+_PART = 128  # tokens
 
 
 def top_candidates(
@@ -37,9 +39,21 @@ def top_candidates(
 
 
 def _top_candidates_torch(logits: torch.Tensor, topk: int) -> tuple[torch.Tensor, torch.Tensor]:
+    rows, vocab = logits.shape
     # Adding zero makes -0.0 equal to 0.0.
     values = logits.float() + 0.0
-    ids = torch.arange(logits.shape[1], device=logits.device)
-    keys = ((ordered_bits(values) << 32) | (_ID_MASK - ids)).topk(topk, dim=1).values
-    best = _ID_MASK - (keys & _ID_MASK)
+    # The best tokens are in the parts with the best maxima, of equal ones the first: any other part has at least as
+    # many better tokens as there are candidates. So the vocabulary is read once, and only a few parts are sorted.
+    padded = pad(values, (0, -vocab % _PART), value=-torch.inf).view(rows, -(-vocab // _PART), _PART)
+    maxima = padded.amax(dim=2)
+    part = _first_best(maxima, torch.arange(maxima.shape[1], device=logits.device), min(topk, maxima.shape[1]))
+    ids = part[:, :, None] * _PART + torch.arange(_PART, device=logits.device)
+    near = padded.gather(1, part[:, :, None].expand(ids.shape)).flatten(1)
+    best = _first_best(near, ids.flatten(1), topk)
     return best, values.gather(1, best) - values.logsumexp(dim=1, keepdim=True)
+
+
+def _first_best(values: torch.Tensor, ids: torch.Tensor, count: int) -> torch.Tensor:
+    """The ids of the `count` greatest values of each row, of equal values the smaller id first."""
+    keys = (ordered_bits(values) << 32) | (_ID_MASK - ids)
+    return _ID_MASK - (keys.topk(count, dim=1).values & _ID_MASK)

@@ -18,6 +18,8 @@ _ID_MASK = tl.constexpr((1 << 32) - 1)
 def launch_top_candidates(ids: torch.Tensor, log_probs: torch.Tensor, logits: torch.Tensor, topk: int) -> None:
     """Fill `ids` int64 and `log_probs` float32, [rows, topk], from `logits` [rows, vocab]."""
     rows, vocab = logits.shape
+    if rows == 0:
+        return
     parts = triton.cdiv(vocab, _PART)
     logits = logits if logits.stride(1) == 1 else logits.contiguous()
     keys = torch.empty(rows, parts, topk, dtype=torch.int64, device=logits.device)

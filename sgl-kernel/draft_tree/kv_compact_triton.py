@@ -20,6 +20,8 @@ def launch_move_rows(
     depth: int,
 ) -> None:
     """Move rows in the buffers of a table: [buffers] int64 addresses, words per row, words from row to row."""
+    if destination.numel() == 0:
+        return
     depth_block = triton.next_power_of_2(depth)
     words = max(16, min(triton.next_power_of_2(longest_row), _TILE_WORDS // depth_block))
     grid = (destination.numel() // depth, triton.cdiv(longest_row, words), addresses.numel())

@@ -118,8 +118,8 @@ def _build_tree_torch(root_tokens: torch.Tensor, token_ids: torch.Tensor, lattic
     device = lattice.steps.device
     # One more column ends every row, and one more depth the tree: both hold -inf, so that nothing is offered there.
     ranks = torch.arange(topk, device=device).expand(bs, depths, rows, topk) if lattice.ranks is None else lattice.ranks
-    steps = pad(lattice.steps, (0, 1, 0, 0, 0, 1), value=-torch.inf).reshape(bs, -1)
-    ranks = pad(ranks, (0, 1, 0, 0, 0, 1)).reshape(bs, -1)
+    steps = pad(lattice.steps, (0, 1, 0, 0, 0, 1), value=-torch.inf).flatten(1)
+    ranks = pad(ranks, (0, 1, 0, 0, 0, 1)).flatten(1)
     row_stride = topk + 1
     depth_stride = rows * row_stride
 
@@ -149,7 +149,7 @@ def _build_tree_torch(root_tokens: torch.Tensor, token_ids: torch.Tensor, lattic
     path_score, rank, parent, cursor = unpack_key(chosen)
     depth = cursor // depth_stride + 1
     padding = path_score == -torch.inf
-    tokens = token_ids.reshape(bs, -1).gather(1, (depth - 1) * topk + rank)
+    tokens = token_ids.flatten(1).gather(1, (depth - 1) * topk + rank)
     return DraftTree(
         tokens=torch.cat([root_tokens[:, None], tokens.masked_fill(padding, 0)], dim=1),
         parents=torch.cat([zero - 1, parent.masked_fill(padding, -1)], dim=1),

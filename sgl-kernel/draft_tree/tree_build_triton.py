@@ -34,6 +34,8 @@ def launch_build_tree(
 ) -> None:
     """Fill `out` from a lattice of `steps` [bs, depths, rows, topk] and `ranks` of the same shape, or None."""
     bs, nodes = out.tokens.shape
+    if bs == 0:
+        return
     _, depths, rows, topk = steps.shape
     _build_tree_kernel[(bs,)](
         *out,

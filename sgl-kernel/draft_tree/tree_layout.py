@@ -96,7 +96,10 @@ def write_flat_mask(
 
     The time of this reference grows with the size of `out`; the fused kernel of compile_tree depends on the trees.
     """
+    _check_flat(out)
     bs, nodes, _ = mask.shape
+    if bs == 0:
+        return out
     width = prefix_lens.to(torch.int64) + nodes
     ends = (width * nodes).cumsum(0)
     cell = torch.arange(out.numel(), device=out.device)
@@ -131,8 +134,12 @@ def compile_tree(
         write_prefix: see write_flat_mask.
         out: tensors to write the result to.
         backend: see dispatch.py.
+
+    Raises ValueError for a flat mask or an `out` of another shape, layout or dtype.
     """
     bs, nodes = parents.shape
+    if flat_mask is not None:
+        _check_flat(flat_mask)
     if out is not None:
         outputs.check("compile_tree", out, _spec(bs, nodes))
     if uses_triton(parents.device, backend):
@@ -150,6 +157,14 @@ def compile_tree(
 def empty_layout(bs: int, nodes: int, device: torch.device | str) -> TreeLayout:
     """Uninitialized tensors for `compile_tree(out=...)`."""
     return outputs.empty(TreeLayout, _spec(bs, nodes), device)
+
+
+def _check_flat(flat_mask: torch.Tensor) -> None:
+    if flat_mask.dim() != 1 or flat_mask.dtype not in (torch.bool, torch.uint8) or not flat_mask.is_contiguous():
+        raise ValueError(
+            f"flat mask: found {flat_mask.dtype} {list(flat_mask.shape)} with strides {flat_mask.stride()}; it must be "
+            "one contiguous dimension of torch.bool or torch.uint8"
+        )
 
 
 def _spec(bs: int, nodes: int) -> outputs.Spec:

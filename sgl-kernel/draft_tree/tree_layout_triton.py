@@ -26,6 +26,8 @@ def launch_compile_tree(
 ) -> None:
     """Fill `out`, and `flat_mask` if there is one; shapes as in compile_tree."""
     bs, nodes = parents.shape
+    if bs == 0:
+        return
     columns = triton.next_power_of_2(nodes)
     rows = max(1, min(columns, _TILE_CELLS // columns, 16))
     prefix_lens = prefix_lens.contiguous()

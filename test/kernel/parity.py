@@ -73,12 +73,12 @@ def compare_move_rows(device: str, bs: int, nodes: int, depth: int):
         node_ids[row, 0] = 0
     moves = accepted_slot_moves(window_slots, node_ids)
     wide = torch.from_numpy(rng.integers(0, 255, (slots, 2, 3 * 1024))).to(torch.uint8)
-    # Rows of whole words and of odd bytes, and rows with a gap behind each.
-    for shapes in ([wide[:, :, :1024], wide[:, :1, 1024:1088]], [wide[:, 0, :37], wide[:, 1, 5:6]]):
-        expected = [buffer.contiguous() for buffer in shapes]
-        moved = [buffer.contiguous().to(device, copy=True) for buffer in shapes]
+    # Rows of whole words, wider than one program's share, and of odd bytes; and rows with a gap behind each.
+    for shapes in ([wide, wide[:, :1, 1024:1088]], [wide[:, 0, :37], wide[:, 1, 5:6]]):
+        expected = [buffer.clone(memory_format=torch.contiguous_format) for buffer in shapes]
+        moved = [buffer.to(device, copy=True) for buffer in expected]
         gapped = wide.to(device, copy=True)[:, 0, :64]
-        expected.append(wide[:, 0, :64].contiguous())
+        expected.append(wide[:, 0, :64].clone())
         move_rows(expected, *moves)
         RowMover([*moved, gapped], backend="triton").move(*(slot.to(device) for slot in moves), depth)
         _assert_equal(expected, [*moved, gapped])
@@ -102,11 +102,14 @@ def small_cases() -> None:
     for nodes, spare in ((1, 0), (8, 3), (18, -30)):
         for write_prefix in (True, False):
             compare_tree_layout("cpu", 3, nodes, write_prefix=write_prefix, dtype=torch.uint8, spare=spare)
-    for nodes, depth in ((1, 1), (8, 8), (18, 6)):
-        compare_walk("cpu", 4, nodes, depth)
-    compare_move_rows("cpu", 3, 8, 5)
-    for vocab, ties in ((16, True), (4097, True), (9000, False)):
-        compare_candidates("cpu", 3, vocab, 5, torch.bfloat16, ties=ties)
+    compare_tree_build("cpu", 0, 4, 3, 7, pairs=True, levels=8)
+    compare_tree_layout("cpu", 0, 8, write_prefix=True, dtype=torch.bool, spare=9)
+    for bs, nodes, depth in ((0, 8, 8), (4, 1, 1), (4, 8, 8), (4, 18, 6)):
+        compare_walk("cpu", bs, nodes, depth)
+    for bs in (0, 3):
+        compare_move_rows("cpu", bs, 8, 5)
+    for rows, vocab, ties in ((0, 16, True), (3, 16, True), (3, 4097, True), (3, 9000, False)):
+        compare_candidates("cpu", rows, vocab, 5, torch.bfloat16, ties=ties)
 
 
 def _guarded(buffers):

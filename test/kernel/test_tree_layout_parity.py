@@ -52,6 +52,12 @@ def test_the_flat_mask_of_two_requests_cell_by_cell():
     assert out.tolist() == prefixed[:20]
 
 
+@pytest.mark.parametrize("flat", [torch.zeros(9, dtype=torch.int64), torch.zeros(9, 2, dtype=torch.bool)[:, 0]])
+def test_a_flat_mask_of_another_kind_is_refused(flat):
+    with pytest.raises(ValueError, match="flat mask: found .* one contiguous dimension of torch.bool or torch.uint8"):
+        compile_tree(PARENTS, DEPTHS, torch.tensor([30]), flat)
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 9, 40])
 def test_random_links_agree_with_a_search(nodes):
     parents, _ = random_parents(np.random.default_rng(nodes), 60, nodes)
