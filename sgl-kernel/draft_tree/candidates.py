@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import pad
 
 from sglang.kernels.draft_tree.dispatch import Backend, uses_triton
-from sglang.kernels.draft_tree.path_key import MAX_TOPK, ordered_bits
+from sglang.kernels.draft_tree.tree_build import MAX_TOPK
 
 _ID_MASK = (1 << 32) - 1
 _PART = 128  # tokens
@@ -55,5 +55,7 @@ def _top_candidates_torch(logits: torch.Tensor, topk: int) -> tuple[torch.Tensor
 
 def _first_best(values: torch.Tensor, ids: torch.Tensor, count: int) -> torch.Tensor:
     """The ids of the `count` greatest values of each row, of equal values the smaller id first."""
-    keys = (ordered_bits(values) << 32) | (_ID_MASK - ids)
+    bits = values.view(torch.int32)
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # compares as the floats do
+    keys = (ordered.to(torch.int64) << 32) | (_ID_MASK - ids)
     return _ID_MASK - (keys.topk(count, dim=1).values & _ID_MASK)

@@ -19,15 +19,14 @@ from torch.nn.functional import pad
 
 from sglang.kernels.draft_tree import outputs
 from sglang.kernels.draft_tree.dispatch import Backend, uses_triton
-from sglang.kernels.draft_tree.path_key import (
-    EMPTY,
-    FILLER,
-    MAX_BUDGET,
-    MAX_DEPTHS,
-    MAX_TOPK,
-    pack_key,
-    unpack_key,
-)
+
+MAX_BUDGET = 255
+MAX_TOPK = 16
+MAX_DEPTHS = 31
+
+# A candidate's place among equal path scores: its rank above its parent's id, the smaller first.
+_RANK_SHIFT = 8
+_LAST_PLACE = 1 << 62
 
 
 class DraftTree(NamedTuple):
@@ -120,43 +119,48 @@ def _build_tree_torch(root_tokens: torch.Tensor, token_ids: torch.Tensor, lattic
     ranks = torch.arange(topk, device=device).expand(bs, depths, rows, topk) if lattice.ranks is None else lattice.ranks
     steps = pad(lattice.steps, (0, 1, 0, 0, 0, 1), value=-torch.inf).flatten(1)
     ranks = pad(ranks, (0, 1, 0, 0, 0, 1)).flatten(1)
-    row_stride = topk + 1
-    depth_stride = rows * row_stride
+    row_cells = topk + 1
+    depth_cells = rows * row_cells
+    last_cell = steps.shape[1] - 1
+    # Where the row of a candidate's own candidates begins.
+    below = (torch.arange(steps.shape[1], device=device) // depth_cells + 1) * depth_cells
+    below = (below + ranks * (row_cells if rows > 1 else 0)).clamp(max=last_cell)
 
-    def offer(path_score: torch.Tensor, parent: torch.Tensor, cursor: torch.Tensor) -> torch.Tensor:
-        return pack_key(path_score + steps.gather(1, cursor), ranks.gather(1, cursor), parent, cursor)
+    # Every chosen node offers one candidate, the first of its row that is not chosen yet: its path score, its place
+    # among equals, and its cell in the lattice.
+    node_ids = torch.arange(1 + budget, device=device).expand(bs, -1)
+    offered = torch.full((bs, 1 + budget), -torch.inf, device=device)
+    place = torch.zeros(bs, 1 + budget, dtype=torch.int64, device=device)
+    cells = torch.zeros_like(place)
+    offered[:, 0] = steps[:, 0]
+    place[:, 0] = ranks[:, 0] << _RANK_SHIFT
 
-    # Every chosen node offers one candidate: the first of its row that is not chosen yet.
-    offers = torch.full((bs, 1 + budget), EMPTY, dtype=torch.int64, device=device)
-    path_scores = torch.full((bs, 1 + budget), -torch.inf, device=device)
+    path_scores = torch.full_like(offered, -torch.inf)
     path_scores[:, 0] = 0.0
-    zero = torch.zeros(bs, 1, dtype=torch.int64, device=device)
-    offers[:, :1] = offer(path_scores[:, :1], zero, zero)
-    chosen = torch.empty(bs, budget, dtype=torch.int64, device=device)
+    parents = torch.zeros_like(place)
+    chosen = torch.zeros_like(place)
     for node in range(1, 1 + budget):
-        best = offers.amax(dim=1, keepdim=True)
-        best = torch.where(best == EMPTY, FILLER, best)
-        path_score, rank, parent, cursor = unpack_key(best)
-        chosen[:, node - 1 : node] = best
-        path_scores[:, node : node + 1] = path_score
-        below = (cursor // depth_stride + 1) * depth_stride + (rank * row_stride if rows > 1 else 0)
-        parents = torch.cat([torch.full_like(zero, node), parent], dim=1)
-        # A filler offers nothing, and neither does the root that it names: no offer is left then.
-        following = offer(path_scores.gather(1, parents), parents, torch.cat([below, cursor + 1], dim=1))
-        following = torch.where(path_score > -torch.inf, following, EMPTY)
-        offers.scatter_(1, parents, following)
+        here = slice(node, node + 1)
+        best = offered.amax(dim=1, keepdim=True)
+        parent = torch.where(offered == best, place, _LAST_PLACE).argmin(dim=1, keepdim=True)
+        cell = cells.gather(1, parent)
+        path_scores[:, here], parents[:, here], chosen[:, here] = best, parent, cell
+        # What this node offers first, and what its parent offers next.
+        offering = torch.cat([node_ids[:, here], parent], dim=1)
+        next_cells = torch.cat([below.gather(1, cell), cell + 1], dim=1).clamp(max=last_cell)
+        scores = path_scores.gather(1, offering) + steps.gather(1, next_cells)
+        offered.scatter_(1, offering, torch.where(best > -torch.inf, scores, -torch.inf))
+        place.scatter_(1, offering, (ranks.gather(1, next_cells) << _RANK_SHIFT) | offering)
+        cells.scatter_(1, offering, next_cells)
 
-    path_score, rank, parent, cursor = unpack_key(chosen)
-    depth = cursor // depth_stride + 1
-    padding = path_score == -torch.inf
-    tokens = token_ids.flatten(1).gather(1, (depth - 1) * topk + rank)
-    return DraftTree(
-        tokens=torch.cat([root_tokens[:, None], tokens.masked_fill(padding, 0)], dim=1),
-        parents=torch.cat([zero - 1, parent.masked_fill(padding, -1)], dim=1),
-        depths=torch.cat([zero, depth.masked_fill(padding, 0)], dim=1),
-        ranks=torch.cat([zero, rank], dim=1),
-        path_scores=path_scores,
-    )
+    padding = path_scores == -torch.inf
+    depth_above = (chosen // depth_cells).masked_fill(padding, 0)
+    rank = ranks.gather(1, chosen).masked_fill(padding, 0)
+    tokens = token_ids.flatten(1).gather(1, depth_above * topk + rank).masked_fill(padding, 0)
+    depth = (depth_above + 1).masked_fill(padding, 0)
+    for column, root in ((tokens, root_tokens), (parents, -1), (depth, 0), (rank, 0)):
+        column[:, 0] = root
+    return DraftTree(tokens, parents.masked_fill(padding, -1), depth, rank, path_scores)
 
 
 def _check(root_tokens, token_ids, scores, budget, pair_scores) -> None:

@@ -1,4 +1,14 @@
-"""The best-first build, one program per request; see tree_build.py for the rule and path_key.py for the keys."""
+"""The best-first build, one program per request; see tree_build.py for the rule.
+
+A candidate is one integer, so that the best candidate is a plain maximum:
+
+    bit  63 ... 32     31 ... 27      26 ... 19        18 ... 0
+         path score    31 - rank      255 - parent     cell in the request's lattice [depths, ROWS, TOPK]
+
+The path score's float32 bits are mapped so that integers compare as the floats do. Zero has two patterns there, but a
+path score is never -0.0: sums start at 0.0, and only two negative zeros add up to one. Greater is better: the greater
+path score, then the smaller rank, then the smaller parent id; the cell follows from the parent and never decides.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +18,18 @@ import torch
 import triton
 import triton.language as tl
 
-from sglang.kernels.draft_tree import path_key
-
 if TYPE_CHECKING:
     from sglang.kernels.draft_tree.tree_build import DraftTree
 
-_EMPTY = tl.constexpr(path_key.EMPTY)
-_FILLER = tl.constexpr(path_key.FILLER)
-_SCORE_SHIFT = tl.constexpr(path_key.SCORE_SHIFT)
-_RANK_SHIFT = tl.constexpr(path_key.RANK_SHIFT)
-_PARENT_SHIFT = tl.constexpr(path_key.PARENT_SHIFT)
-_RANK_MASK = tl.constexpr(path_key.RANK_MASK)
-_PARENT_MASK = tl.constexpr(path_key.PARENT_MASK)
-_CURSOR_MASK = tl.constexpr(path_key.CURSOR_MASK)
+_SCORE_SHIFT = tl.constexpr(32)
+_RANK_SHIFT = tl.constexpr(27)
+_PARENT_SHIFT = tl.constexpr(19)
+_RANK_MASK = tl.constexpr((1 << 5) - 1)
+_PARENT_MASK = tl.constexpr((1 << 8) - 1)
+_CELL_MASK = tl.constexpr((1 << 19) - 1)
+_EMPTY = tl.constexpr(-(1 << 63))  # no candidate: below every key
+# Stands in for _EMPTY where a key is unpacked: path score -inf, rank 0, parent 0, cell 0.
+_FILLER = tl.constexpr((-0x7F800001 << 32) | (0x1F << 27) | (0xFF << 19))
 # Up to so many nodes one warp keeps the offers of a tree, and its maximum needs no shared memory.
 _NODES_PER_WARP = 128
 
@@ -86,17 +95,17 @@ def _build_tree_kernel(
     for current in range(1, nodes):
         best = tl.max(offers, 0)
         best = tl.where(best == _EMPTY, _FILLER, best)
-        path_score, rank, parent, cursor = _unpack(best)
+        path_score, rank, parent, cell = _unpack(best)
         chosen = tl.where(node == current, best, chosen)
         path_scores = tl.where(node == current, path_score, path_scores)
 
-        depth = cursor // (ROWS * TOPK) + 1
+        depth = cell // (ROWS * TOPK) + 1
         found = path_score > float("-inf")
         below = depth * (ROWS * TOPK)
         if ROWS > 1:
             below += rank * TOPK
         has_below = found & (depth < depths)
-        following = cursor + 1
+        following = cell + 1
         has_following = found & (following % TOPK != 0)
         step_below = tl.load(steps_ptr + below, mask=has_below, other=float("-inf"))
         step_following = tl.load(steps_ptr + following, mask=has_following, other=float("-inf"))
@@ -110,8 +119,8 @@ def _build_tree_kernel(
         offers = tl.where(node == parent, from_parent, offers)
         offers = tl.where(node == current, _pack(path_scores + step_below, rank_below, node, below), offers)
 
-    path_score, rank, parent, cursor = _unpack(chosen)
-    depth = cursor // (ROWS * TOPK) + 1
+    path_score, rank, parent, cell = _unpack(chosen)
+    depth = cell // (ROWS * TOPK) + 1
     linked = path_score > float("-inf")
     inside = node < nodes
     candidate = request * depths * TOPK + (depth - 1) * TOPK + rank
@@ -126,13 +135,13 @@ def _build_tree_kernel(
 
 
 @triton.jit
-def _pack(score, rank, parent, cursor):
+def _pack(score, rank, parent, cell):
     bits = score.to(tl.int32, bitcast=True)
     ordered = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64)
     # Within the mask, x ^ mask is mask - x.
     rank_bits = (rank ^ _RANK_MASK).to(tl.int64) << _RANK_SHIFT
     parent_bits = (parent ^ _PARENT_MASK).to(tl.int64) << _PARENT_SHIFT
-    key = (ordered << _SCORE_SHIFT) | rank_bits | parent_bits | cursor.to(tl.int64)
+    key = (ordered << _SCORE_SHIFT) | rank_bits | parent_bits | cell.to(tl.int64)
     return tl.where(score > float("-inf"), key, _EMPTY)
 
 
@@ -142,4 +151,4 @@ def _unpack(key):
     score = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
     rank = ((key >> _RANK_SHIFT) & _RANK_MASK).to(tl.int32) ^ _RANK_MASK
     parent = ((key >> _PARENT_SHIFT) & _PARENT_MASK).to(tl.int32) ^ _PARENT_MASK
-    return score, rank, parent, (key & _CURSOR_MASK).to(tl.int32)
+    return score, rank, parent, (key & _CELL_MASK).to(tl.int32)
