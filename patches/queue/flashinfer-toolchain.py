@@ -1,18 +1,20 @@
 """Description: Choose FlashInfer only where it can get its kernels, and let it build for the right target
   The default attention and sampling backends were FlashInfer wherever it is installed, also without a compiler that
   knows the GPU; the first request then failed to compile. The list of target architectures was overwritten with
-  12.0a on SM120, also where nvcc has the family target 12.0f, and whatever the user had set was lost.
+  12.0a on SM120, also where nvcc has the family target 12.0f, and whatever the user had set was lost. Where FlashInfer
+  is asked for by name, nothing said before the first use that it cannot compile.
 Origin: vendor
 Forwarded: no, to be reported
 Touches: sglang/srt/utils/common.py :: set_cuda_arch
 Touches: sglang/srt/arg_groups/model_override_base.py :: get_default_attn_backend
 Touches: sglang/srt/arg_groups/overrides.py :: _sampling_backend_default
+Touches: sglang/srt/entrypoints/engine.py :: _set_envs_and_config
 Applies-To: ==0.5.23
 Remove-When: upstream asks for a usable compiler or prebuilt kernels, and keeps FLASHINFER_CUDA_ARCH_LIST
 Last-Update: 2026-11-30
 """
 
-from patches.transforms import Replace, expression
+from patches.transforms import Insert, Replace, expression
 
 _TOOLCHAIN = "sglang.srt.utils.flashinfer_toolchain"
 _INSTALLED = expression("get_platform().has_flashinfer")
@@ -40,4 +42,11 @@ EDITS = (
     ),
     _if_usable("sglang/srt/arg_groups/model_override_base.py", "get_default_attn_backend", "attention"),
     _if_usable("sglang/srt/arg_groups/overrides.py", "_sampling_backend_default", "sampling"),
+    Insert(
+        "sglang/srt/entrypoints/engine.py",
+        "_set_envs_and_config",
+        "warn_of_unusable_flashinfer(server_args)",
+        module=_TOOLCHAIN,
+        name="warn_of_unusable_flashinfer",
+    ),
 )

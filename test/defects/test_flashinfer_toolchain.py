@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from sglang.srt.arg_groups import model_override_base, overrides
+from sglang.srt.entrypoints import engine
 from sglang.srt.runtime_context import override_platform
 from sglang.srt.utils import common, flashinfer_toolchain
 from sglang.srt.utils.flashinfer_toolchain import arch_list, find_toolkit, flashinfer_problem, read_toolkit
@@ -215,6 +216,40 @@ def test_defaults_without_a_compiler(sm120):
     assert default_backends() == ("triton", "pytorch")
 
 
+NAMED = {name: None for name in ("attention_backend", "decode_attention_backend", "prefill_attention_backend")}
+NAMED |= {"sampling_backend": None, "speculative_draft_attention_backend": None}
+
+
+@pytest.mark.parametrize(
+    "flag, other",
+    [
+        ("attention_backend", "triton"),
+        ("decode_attention_backend", "triton"),
+        ("speculative_draft_attention_backend", "triton"),
+        ("sampling_backend", "pytorch"),
+    ],
+)
+def test_flashinfer_asked_for_by_name_without_a_compiler_is_a_warning(flag, other, sm120, monkeypatch, caplog):
+    monkeypatch.setattr(overrides, "resolved_view", lambda arguments: arguments)
+    flashinfer_toolchain.warn_of_unusable_flashinfer(SimpleNamespace(**NAMED))
+    assert not caplog.text
+    flashinfer_toolchain.warn_of_unusable_flashinfer(SimpleNamespace(**{**NAMED, flag: "flashinfer"}))
+    assert "FlashInfer cannot compile its kernels: there is no" in caplog.text
+    assert f"-backend {other} needs no nvcc" in caplog.text
+
+
+def test_a_launch_looks_at_the_backends_that_were_named(monkeypatch):
+    class Reached(Exception):
+        pass
+
+    def reached(_):
+        raise Reached
+
+    monkeypatch.setattr(engine, "warn_of_unusable_flashinfer", reached)
+    with pytest.raises(Reached):
+        engine._set_envs_and_config(SimpleNamespace())
+
+
 def test_runtime_target_with_a_new_compiler(tmp_path, monkeypatch, sm120):
     monkeypatch.setenv("CUDA_HOME", str(make_toolkit(tmp_path / "toolkit", "12.9")))
     common.set_cuda_arch()
@@ -233,6 +268,7 @@ def test_without_the_patch_the_compiler_is_not_asked_and_the_list_is_overwritten
         "test_defaults_without_a_compiler",
         "test_runtime_target_with_a_new_compiler",
         "test_runtime_target_of_the_user",
+        "test_a_launch_looks_at_the_backends_that_were_named",
     ]
     failing = trees.failing_without(PATCH, *(f"{__file__}::{test}" for test in tests))
     assert set(failing) == set(tests)

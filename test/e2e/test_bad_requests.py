@@ -155,6 +155,18 @@ BAD_REQUESTS = {
     "completion of nothing": (completion(prompt=""), "Prompt cannot be empty"),
     "completion log-probabilities": (completion(logprobs=10**6), "top_logprobs_num"),
     "completion length": (completion(max_tokens=-1), "max_tokens must be positive"),
+    "image for the native API of a text model": (native(image_data="data:x"), "reads text only"),
+    # text endpoints
+    "negative id to detokenize": (("/detokenize", {"tokens": [5, -1]}), "token id -1"),
+    "id beyond the vocabulary to detokenize": (("/detokenize", {"tokens": [[5], [999]]}), "0 to 127"),
+    "parser of tool calls that does not exist": (
+        ("/parse_function_call", {"text": "hi", "tools": [], "tool_call_parser": "nobody"}),
+        "tool_call_parser 'nobody' does not exist",
+    ),
+    "parser of reasoning that does not exist": (
+        ("/separate_reasoning", {"text": "hi", "reasoning_parser": "nobody"}),
+        "reasoning_parser 'nobody' does not exist",
+    ),
 }
 
 

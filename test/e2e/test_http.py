@@ -246,6 +246,17 @@ def test_the_counts_of_a_request_agree_with_each_other(pair):
         assert 0 <= 1 + correct + rounds - meta["completion_tokens"] < BLOCK
 
 
+def test_the_server_knows_its_accept_length_right_after_a_short_run(pair):
+    server = pair.served.dflash
+    server.flush_cache()  # starts the counts anew
+    meta = server.generate(text="count", max_new_tokens=12, sampling={"ignore_eos": True})["meta_info"]
+    # Of this run alone, and without the token of the prefill. The last round may have been cut by the length limit.
+    tokens = meta["spec_verify_ct"] + meta["spec_num_correct_drafts"]
+    expected = pytest.approx(tokens / meta["spec_verify_ct"])
+    assert server.get("/server_info")["internal_states"][0]["avg_spec_accept_length"] == expected
+    assert server.get("/v1/loads?include=all")["loads"][0]["speculative"]["accept_length"] == expected
+
+
 # --- the bundled pair: real answers ---------------------------------------------------------------------------------
 
 

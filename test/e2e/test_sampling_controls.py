@@ -5,11 +5,12 @@ changes from round to round. So drafts are accepted and rejected at every depth,
 """
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from scipy.stats import chi2_contingency
 
-from harness.logit_processors import ForbidRepeats
+from harness.logit_processors import FailsAt, ForbidRepeats, ReturnsOneRow
 from harness.plain_and_dflash import TOKENS, PlainAndDflash, assert_same_tokens, prompts
 from harness.tiny_tokenizer import EOS_ID
 
@@ -38,9 +39,7 @@ SAMPLED = {
 
 
 def served(shared_servers, tiny_pair, folder, **flags) -> PlainAndDflash:
-    return PlainAndDflash(
-        shared_servers, tiny_pair(block_size=4), folder, enable_custom_logit_processor=True, **flags
-    )
+    return PlainAndDflash(shared_servers, tiny_pair(block_size=4), folder, enable_custom_logit_processor=True, **flags)
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +77,36 @@ def test_a_custom_processor_sees_every_token_before_its_own_r05(pair):
     assert_same_tokens(plain, dflash)
     for answer in dflash[:3]:
         assert len(set(answer["output_ids"])) == len(answer["output_ids"]) > 20
+
+
+@pytest.mark.parametrize("side", ["plain", "dflash"])
+def test_a_failing_processor_ends_its_own_request_alone(pair, side):
+    """Four requests share the processor, and a fifth the batch: two fail, early and late, two are served to the end."""
+    server = getattr(pair, side)
+    inputs = prompts(5, seed=16)
+    expected = [server.generate(input_ids=prompt, max_new_tokens=TOKENS)["output_ids"] for prompt in inputs]
+    params = [{"tokens": 0}, {"tokens": 20}, {"tokens": 1000}, {"tokens": 1000}]
+    bodies = [{"sampling_params": {"custom_params": p}, "custom_logit_processor": FailsAt.to_str()} for p in params]
+    bodies += [{"sampling_params": {}}]
+    for prompt, body in zip(inputs, bodies, strict=True):
+        body |= {"input_ids": prompt}
+        body["sampling_params"] |= {"temperature": 0, "max_new_tokens": TOKENS}
+    with ThreadPoolExecutor(len(bodies)) as threads:
+        answers = list(threads.map(lambda body: server.post("/generate", body), bodies))
+    assert [answer.status_code for answer in answers] == [400, 400, 200, 200, 200]
+    assert all("FailsAt failed: ArithmeticError: as it was told" in answer.text for answer in answers[:2])
+    assert [answer.json()["output_ids"] for answer in answers[2:]] == expected[2:]
+
+
+@pytest.mark.parametrize("side", ["plain", "dflash"])
+@pytest.mark.parametrize(
+    "processor, reason", [(FailsAt, "TypeError: 'NoneType'"), (ReturnsOneRow, "must return a tensor of shape")]
+)
+def test_a_processor_that_never_works_is_a_bad_request(pair, side, processor, reason):
+    server = getattr(pair, side)
+    body = {"input_ids": prompts(1, seed=17)[0], "custom_logit_processor": processor.to_str()}
+    answer = server.post("/generate", body)
+    assert answer.status_code == 400 and reason in answer.text, answer.text
 
 
 def test_requests_with_different_controls_share_a_batch_r05(pair):

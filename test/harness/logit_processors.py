@@ -10,3 +10,20 @@ class ForbidRepeats(CustomLogitProcessor):
         for row, params in zip(logits, custom_param_list, strict=True):
             row[list(params["__req__"].output_ids)] = float("-inf")
         return logits
+
+
+class FailsAt(CustomLogitProcessor):
+    """Raises once a request has emitted ``custom_params["tokens"]``, and for a request without them at once."""
+
+    def __call__(self, logits, custom_param_list):
+        for params in custom_param_list:
+            if len(params["__req__"].output_ids) >= params["tokens"]:
+                raise ArithmeticError("as it was told")
+        return logits
+
+
+class ReturnsOneRow(CustomLogitProcessor):
+    """Forgets that it works on a batch."""
+
+    def __call__(self, logits, custom_param_list):
+        return logits[0]

@@ -13,13 +13,14 @@ from sglang.srt.managers.request_validation import (
     template_arguments_error,
 )
 
-MODEL = SimpleNamespace(vocab_size=128, hidden_size=64, context_len=512)
+MODEL = SimpleNamespace(vocab_size=128, hidden_size=64, context_len=512, is_multimodal=False)
+VISION_MODEL = SimpleNamespace(**{**vars(MODEL), "is_multimodal": True})
 
 
-def check(input_ids, **fields):
+def check(input_ids, model=MODEL, **fields):
     request = GenerateReqInput(input_ids=input_ids, **fields)
     request.normalize_batch_and_arguments()
-    check_generate_request(request, input_ids, MODEL)
+    check_generate_request(request, input_ids, model)
 
 
 @pytest.mark.parametrize("input_ids", [[0], [127], [0, 127, 64]])
@@ -40,7 +41,13 @@ def test_an_adapter_may_bring_tokens_of_its_own():
 
 
 def test_placeholders_of_images_are_no_token_ids():
-    check([-200, 5], image_data="image")
+    check([-200, 5], VISION_MODEL, image_data="image")
+
+
+@pytest.mark.parametrize("field", ["image_data", "video_data", "audio_data"])
+def test_a_text_model_is_sent_text_only(field):
+    with pytest.raises(ValueError, match="reads text only"):
+        check([5], **{field: "file"})
 
 
 def test_empty_prompt():

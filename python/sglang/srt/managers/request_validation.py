@@ -76,6 +76,9 @@ def check_generate_request(
     """
     from sglang.srt.managers.io_struct import GenerateReqInput
 
+    if request.contains_mm_input() and not model_config.is_multimodal:
+        # Upstream drops them, so the model would answer about a picture that it has not seen.
+        raise ValueError("The request has images, video or audio, and this model reads text only.")
     if not isinstance(request, GenerateReqInput):
         return
     overrides = request.positional_embed_overrides

@@ -18,6 +18,10 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sglang.srt.server_args import ServerArgs
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +124,32 @@ def choose_flashinfer(available: bool, use: str) -> bool:
     if problem is not None:
         _warn_once(f"FlashInfer is not taken as the default {use} backend: {problem}.")
     return problem is None
+
+
+def warn_of_unusable_flashinfer(server_args: ServerArgs) -> None:
+    """Say at start that FlashInfer, asked for by name, cannot compile here; the default is never one that cannot.
+
+    A warning and no refusal, since kernels that an earlier start compiled are in FlashInfer's cache.
+    """
+    from sglang.srt.arg_groups.overrides import attention_backends_of, resolved_view
+    from sglang.srt.runtime_context import get_platform
+
+    view = resolved_view(server_args)
+    named = {
+        "attention": "flashinfer" in (*attention_backends_of(view), view.speculative_draft_attention_backend),
+        "sampling": view.sampling_backend == "flashinfer",
+    }
+    if not any(named.values()) or not get_platform().has_flashinfer:
+        return
+    capability = get_platform().device_capability
+    for use in (use for use, asked_for in named.items() if asked_for):
+        problem = flashinfer_problem(capability, use, find_toolkit(), prebuilt_architectures(), os.environ)
+        if problem is not None:
+            other = {"attention": "triton", "sampling": "pytorch"}[use]
+            _warn_once(
+                f"--{use}-backend flashinfer: FlashInfer cannot compile its kernels: {problem}. Unless an earlier "
+                f"start compiled them, the first use fails; --{use}-backend {other} needs no nvcc."
+            )
 
 
 def arch_list(capability: Version, upstream_default: str) -> str:
