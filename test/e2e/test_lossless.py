@@ -23,6 +23,18 @@ BLOCK = 4
 LAYOUTS = {
     "page 1": {"page_size": 1},
     "page 16, prompts in chunks of 16": {"page_size": 16, "chunked_prefill_size": 16},
+    "tree of 7, page 1": {"page_size": 1, "speculative_dflash_tree_budget": 7, "speculative_dflash_tree_topk": 3},
+    "tree of 31, page 16, prompts in chunks of 16": {
+        "page_size": 16,
+        "chunked_prefill_size": 16,
+        "speculative_dflash_tree_budget": 31,
+    },
+}
+SHAPES = {  # budget, topk, page size
+    "one node": (1, 1, 1),
+    "narrower than the block": (2, 4, 16),
+    "a chain with room for more": (31, 1, 1),
+    "wide": (64, 16, 64),
 }
 WHOLE = {"ignore_eos": True}
 
@@ -87,6 +99,15 @@ class Stream:
 def test_a_batch_gives_the_tokens_of_single_plain_requests(served, batch_size):
     inputs = prompts(batch_size // 2, seed=batch_size) + long_prompts(batch_size - batch_size // 2, seed=batch_size)
     plain, dflash = served.run([{"input_ids": prompt} for prompt in inputs])
+    assert_same_tokens(plain, dflash)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_tree_of_any_shape_gives_plain_decodings_tokens(shared_servers, tiny_pair, tmp_path_factory, shape):
+    budget, topk, page = SHAPES[shape]
+    flags = {"speculative_dflash_tree_budget": budget, "speculative_dflash_tree_topk": topk, "page_size": page}
+    served = PlainAndDflash(shared_servers, tiny_pair(block_size=BLOCK), tmp_path_factory.mktemp("shape"), **flags)
+    plain, dflash = served.run([{"input_ids": p} for p in prompts(3, seed=budget) + long_prompts(3, seed=budget)])
     assert_same_tokens(plain, dflash)
 
 
@@ -221,14 +242,13 @@ def assert_idle(server: Server) -> None:
 # --- a pool that is too small ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def small_pool(shared_servers, tiny_pair, tmp_path_factory):
+@pytest.fixture(scope="module", params=[0, 7], ids=["chain", "tree"])
+def small_pool(request, shared_servers, tiny_pair, tmp_path_factory):
     """A pool smaller than one context, and a server that admits more than it holds."""
     few_expected = {"SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "16"}
     folder = tmp_path_factory.mktemp("small")
-    return PlainAndDflash(
-        shared_servers, tiny_pair(block_size=BLOCK), folder, env=few_expected, max_total_tokens=448, page_size=16
-    )
+    flags = {"max_total_tokens": 448, "page_size": 16, "speculative_dflash_tree_budget": request.param}
+    return PlainAndDflash(shared_servers, tiny_pair(block_size=BLOCK), folder, env=few_expected, **flags)
 
 
 def test_retracted_requests_come_back_with_the_same_tokens_r19(small_pool):

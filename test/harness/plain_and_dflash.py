@@ -10,7 +10,14 @@ from .server import accept_length
 
 TOKENS = 48
 # What changes where keys and values lie, but no token: the plain server does without, and many tests share it.
-LAYOUT = ("page_size", "chunked_prefill_size", "max_total_tokens", "speculative_draft_window_size")
+LAYOUT = (
+    "page_size",
+    "chunked_prefill_size",
+    "max_total_tokens",
+    "speculative_draft_window_size",
+    "speculative_dflash_tree_budget",
+    "speculative_dflash_tree_topk",
+)
 # Upstream's own ledger of pages, off by default: after every step each page has one owner or is free, and requests hold
 # no more than they were given. A violation ends the server, as a page lost does when the server falls idle.
 LEDGER = {"SGLANG_CHECK_KV_PAGE_INVARIANTS": "1", "SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY": "1"}

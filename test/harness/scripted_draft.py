@@ -3,7 +3,8 @@
 Loaded into the server through upstream's plugin entry points (`scripted_draft_environment`), it replaces the draft's
 proposals alone: draft forward, verify and accept run as ever. The script is a JSON file of `[prompt, output]` pairs of
 token ids. A request whose prompt is in it gets the tokens that follow its output so far; at a depth that changes from
-round to round they go wrong, so every accept length occurs. All other requests keep the draft's own proposals.
+round to round they go wrong, so every accept length occurs. All other requests keep the draft's own proposals. In a
+tree the script's tokens stand among the draft's other candidates, at one depth as the second best.
 """
 
 import functools
@@ -61,6 +62,43 @@ def load() -> None:
 
     DFlashWorkerV2.forward_batch_generation = forward_batch_generation
     DFlashWorkerV2._greedy_sample_from_vocab_parallel_head = propose_from_script
+    _load_for_trees()
+
+
+def _load_for_trees() -> None:
+    try:
+        from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker
+    except ImportError:  # the pristine release
+        return
+    draft = DraftTreeWorker.draft
+
+    @functools.wraps(draft)
+    def draft_from_script(self, batch, *args, **kwargs):
+        lattice = draft(self, batch, *args, **kwargs)
+        token_ids, scores = lattice.token_ids.clone(), lattice.scores.clone()
+        script = _read(os.environ[SCRIPT])
+        for row, (req, prefix) in enumerate(zip(batch.reqs, batch.seq_lens.tolist(), strict=True)):
+            proposals = token_ids[row, :, 0].clone()
+            if _follow(proposals, req, prefix + 1 - len(req.origin_input_ids), script):
+                _place(token_ids[row], scores[row], proposals, req.decode_batch_idx)
+        return lattice._replace(token_ids=token_ids, scores=scores)
+
+    DraftTreeWorker.draft = draft_from_script
+
+
+def _place(candidates, scores, tokens, round_number: int) -> None:
+    """Put `tokens` [depths] among `candidates` [depths, topk], second best at one depth and best at all others.
+
+    `scores` like `candidates` become the same at every depth, so that deep paths have a place in small trees.
+    """
+    depths, topk = candidates.shape
+    for depth, token in enumerate(tokens.tolist()):
+        scores[depth] = -0.5 * scores.new_tensor(range(topk))
+        rank = min(int(depth == round_number % (depths + 1)), topk - 1)
+        here = (candidates[depth] == token).nonzero()
+        if len(here):
+            candidates[depth, here[0, 0]] = candidates[depth, rank]
+        candidates[depth, rank] = token
 
 
 def _read(path: str) -> dict[tuple[int, ...], list[int]]:
@@ -72,14 +110,18 @@ def _parse(path: str, _version: int) -> dict[tuple[int, ...], list[int]]:
     return {tuple(prompt): output for prompt, output in json.loads(Path(path).read_text())}
 
 
-def _follow(row, req, done: int, script: dict[tuple[int, ...], list[int]]) -> None:
-    """Write what follows the `done` tokens that `req` has emitted into its proposals `row`, wrong from one depth on."""
+def _follow(row, req, done: int, script: dict[tuple[int, ...], list[int]]) -> bool:
+    """Write what follows the `done` tokens that `req` has emitted into its proposals `row`, wrong from one depth on.
+
+    Returns whether the script knows the request.
+    """
     import torch
 
     output = script.get(tuple(req.origin_input_ids))
     if output is None:
-        return
+        return False
     known = output[done : done + len(row)]
     wrong_from = (3 + req.decode_batch_idx) % (len(row) + 1)
     known = [token if depth < wrong_from else (token + 1) % 100 for depth, token in enumerate(known)]
     row[: len(known)] = torch.tensor(known, dtype=row.dtype)
+    return True

@@ -30,6 +30,7 @@ from sglang.srt.speculative.dflash_pair_fit import (
     check_mask_token,
     check_pair,
 )
+from sglang.srt.speculative.draft_tree.launch import refuse_trees_without_dflash
 from sglang.srt.speculative.verify_backends import check_draft_backend, check_verify_backend
 from sglang.srt.utils.launch_error import LaunchError
 from sglang.utils import is_in_ci
@@ -49,6 +50,7 @@ def check_dflash_launch(server_args: ServerArgs) -> None:
     backends must have been resolved, or be what the user gave.
     """
     cfg = resolving_view(server_args)
+    refuse_trees_without_dflash(cfg)
     if not _asks_for_dflash(cfg):
         return
     if cfg.speculative_adaptive:

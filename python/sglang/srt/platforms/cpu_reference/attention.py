@@ -67,6 +67,8 @@ class CpuReferenceAttention(AttentionBackend):
     ``custom_mask`` of the same size (upstream's QLEN_ONLY layout) is read the same way.
     """
 
+    reads_ancestor_mask = True  # of a verify input, instead of the flat mask with prefix columns
+
     def __init__(self, model_runner: ModelRunner):
         super().__init__()
         self.req_to_token_pool = model_runner.req_to_token_pool

@@ -48,6 +48,7 @@ class CpuReferencePlatform(SRTPlatform):
     device_type = "cpu"
     capabilities = PlatformCapabilities()  # no Triton, no graph capture, no device kernels
     verify_attention_backends = (ATTENTION_BACKEND,)  # read by the DFLASH start-up checks
+    tree_attention_backends = (ATTENTION_BACKEND,)
 
     def __init__(self) -> None:
         # The command line is parsed against these lists, long before the backend itself is imported.

@@ -1,0 +1,78 @@
+"""Description: Verify draft trees with DFLASH
+  The flags, the worker that serves them, the target's graphs for a verify with a mask, and the KV that a round may need
+  ahead of the prefix. A plugin can add no field to the arguments, upstream's DFLASH captures its graphs for a causal
+  verify alone, and it reserves two blocks in a row that has room for less.
+Origin: vendor
+Forwarded: no, trees are this fork's; the row that is too short is to be reported
+Touches: sglang/srt/arg_groups/fields/spec.py :: Spec
+Touches: sglang/srt/arg_groups/attention_hook.py :: handle_attention_backend_compatibility
+Touches: sglang/srt/arg_groups/speculative_hook.py :: _handle_dflash
+Touches: sglang/srt/speculative/spec_info.py :: SpeculativeAlgorithm.create_worker
+Touches: sglang/srt/speculative/spec_info.py :: create_dummy_verify_input
+Touches: sglang/srt/model_executor/runner/decode_cuda_graph_runner.py :: DecodeCudaGraphRunner.get_spec_info
+Touches: sglang/srt/mem_cache/allocation_sizing.py :: get_alloc_len_per_decode
+Touches: sglang/srt/mem_cache/allocation_sizing.py :: get_req_to_token_extra_context_len
+Touches: sglang/srt/speculative/dflash_info_v2.py :: DFlashDraftInputV2.prepare_for_decode
+Applies-To: ==0.5.23
+Remove-When: upstream's DFLASH verifies trees
+Last-Update: 2026-11-30
+"""
+
+from patches.transforms import AddField, Decorate, Insert, Replace, assign
+
+_PACKAGE = "sglang.srt.speculative.draft_tree"
+_SIZING = "sglang/srt/mem_cache/allocation_sizing.py"
+_SPEC_INFO = "sglang/srt/speculative/spec_info.py"
+_RESERVE = f"{_PACKAGE}.kv_reserve"
+
+EDITS = (
+    AddField(
+        "sglang/srt/arg_groups/fields/spec.py",
+        "Spec",
+        "speculative_dflash_tree_budget: A[\n"
+        "    int,\n"
+        '    "DFLASH only. Draft nodes of the tree that one verify sees per request, root excluded: 0 to 255. "\n'
+        '    "0 verifies the chain of the block.",\n'
+        "] = 0\n",
+    ),
+    AddField(
+        "sglang/srt/arg_groups/fields/spec.py",
+        "Spec",
+        "speculative_dflash_tree_topk: A[\n"
+        "    int,\n"
+        '    "DFLASH with a tree budget only. Candidates per depth that a tree is built from: 1 to 16.",\n'
+        "] = 8\n",
+    ),
+    Decorate(
+        "sglang/srt/arg_groups/attention_hook.py",
+        "handle_attention_backend_compatibility",
+        "after_tree_backend_choice",
+        module=f"{_PACKAGE}.launch",
+    ),
+    Insert(
+        "sglang/srt/arg_groups/speculative_hook.py",
+        "_handle_dflash",
+        "resolve_draft_tree(server_args)",
+        module=f"{_PACKAGE}.launch",
+        name="resolve_draft_tree",
+        where="end",
+    ),
+    Decorate(_SPEC_INFO, "SpeculativeAlgorithm.create_worker", "serves_trees", module=f"{_PACKAGE}.worker_choice"),
+    Decorate(_SPEC_INFO, "create_dummy_verify_input", "warms_up_trees", module=f"{_PACKAGE}.capture"),
+    Decorate(
+        "sglang/srt/model_executor/runner/decode_cuda_graph_runner.py",
+        "DecodeCudaGraphRunner.get_spec_info",
+        "captures_trees",
+        module=f"{_PACKAGE}.capture",
+    ),
+    Decorate(_SIZING, "get_alloc_len_per_decode", "covers_draft_block", module=_RESERVE),
+    Decorate(_SIZING, "get_req_to_token_extra_context_len", "row_holds_reserve", module=_RESERVE),
+    Replace(
+        "sglang/srt/speculative/dflash_info_v2.py",
+        "DFlashDraftInputV2.prepare_for_decode",
+        assign("reserve"),
+        "reserve = get_alloc_reserve_per_decode()",
+        module="sglang.srt.mem_cache.allocation_sizing",
+        name="get_alloc_reserve_per_decode",
+    ),
+)

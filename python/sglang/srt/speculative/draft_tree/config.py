@@ -1,0 +1,46 @@
+"""What the server arguments say about draft trees, as one checked object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sglang.srt.runtime_context import get_spec
+
+MAX_BUDGET = 255
+MAX_TOPK = 16
+
+
+@dataclass(frozen=True)
+class DraftTreeConfig:
+    """Shape of the trees of one server.
+
+    budget: draft nodes of a tree, the root excluded.
+    topk: candidates per depth that a tree is built from.
+    block_size: positions of one draft pass, the root included; candidates exist at `block_size - 1` depths.
+    """
+
+    budget: int
+    topk: int
+    block_size: int
+
+    @property
+    def width(self) -> int:
+        """Tokens of a request that one verify sees: the root and the draft nodes."""
+        return 1 + self.budget
+
+    @property
+    def path_length(self) -> int:
+        """Nodes on the longest possible path, the root included; the most tokens that one round can emit."""
+        return min(self.block_size, self.width)
+
+
+def draft_tree_config() -> DraftTreeConfig | None:
+    """The configuration of this process, from its resolved arguments; None where drafts are verified as a chain."""
+    spec = get_spec()
+    if not spec.speculative_dflash_tree_budget:
+        return None
+    return DraftTreeConfig(
+        budget=int(spec.speculative_dflash_tree_budget),
+        topk=int(spec.speculative_dflash_tree_topk),
+        block_size=int(spec.speculative_dflash_block_size),
+    )

@@ -1,0 +1,190 @@
+"""Draft trees at launch: which arguments are refused, what falls back to the chain, and what follows from the rest."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sglang.srt.arg_groups.overrides import (
+    attention_backends_of,
+    declare_resolution,
+    model_config_of,
+    resolved_view,
+    resolving_view,
+    use_mla_backend,
+)
+from sglang.srt.environ import envs
+from sglang.srt.platforms import current_platform
+from sglang.srt.speculative.draft_tree.accept_thresholds import LOSSLESS, THRESHOLDS
+from sglang.srt.speculative.draft_tree.config import MAX_BUDGET, MAX_TOPK
+from sglang.srt.utils.launch_error import LaunchError
+
+if TYPE_CHECKING:
+    from sglang.srt.configs.model_config import ModelConfig
+    from sglang.srt.server_args import ServerArgs
+
+logger = logging.getLogger(__name__)
+
+BUDGET_FLAG = "--speculative-dflash-tree-budget"
+TOPK_FLAG = "--speculative-dflash-tree-topk"
+
+# Backends whose verify reads a mask of free branching, by attention architecture.
+TREE_BACKENDS = ("triton", "flashinfer")
+TREE_BACKENDS_MLA = ("triton",)
+DEFAULT_TREE_BACKEND = "triton"
+
+
+def after_tree_backend_choice(handle: Callable) -> Callable:
+    """Wrap `handle_attention_backend_compatibility`: trees name their backend before upstream chooses one."""
+
+    @functools.wraps(handle)
+    def choose_first(server_args: ServerArgs):
+        choose_tree_backend(server_args)
+        return handle(server_args)
+
+    return choose_first
+
+
+def choose_tree_backend(server_args: ServerArgs) -> None:
+    """Name an attention backend that verifies trees where the user named none."""
+    cfg = resolving_view(server_args)
+    if not _asks_for_trees(cfg) or current_platform.is_out_of_tree():
+        return
+    if any((cfg.attention_backend, cfg.prefill_attention_backend, cfg.decode_attention_backend)):
+        return
+    if chain_reason(cfg, model_config_of(server_args)) is not None:
+        return
+    declare_resolution(server_args, "draft_tree", attention_backend=DEFAULT_TREE_BACKEND)
+    logger.info("%s: --attention-backend %s, which verifies trees", BUDGET_FLAG, DEFAULT_TREE_BACKEND)
+
+
+def resolve_draft_tree(server_args: ServerArgs) -> None:
+    """Check the tree arguments of a DFLASH launch and settle the widths of draft and verify.
+
+    Afterwards `speculative_num_draft_tokens` is the verify width and `speculative_dflash_block_size` the draft's; for
+    a chain both are the block size. Raises LaunchError for what cannot be served with trees. What a user rather wants
+    as a chain than not at all falls back to it, with one warning.
+    """
+    cfg = resolving_view(server_args)
+    block_size = int(cfg.speculative_num_draft_tokens)
+    declare_resolution(server_args, "draft_tree", speculative_dflash_block_size=block_size)
+    budget = check_range(BUDGET_FLAG, cfg.speculative_dflash_tree_budget, 0, MAX_BUDGET)
+    check_range(TOPK_FLAG, cfg.speculative_dflash_tree_topk, 1, MAX_TOPK)
+    if not budget:
+        return
+    reason = chain_reason(cfg, model_config_of(server_args))
+    if reason is not None:
+        logger.warning("%s %d: %s; drafts are verified as a chain instead.", BUDGET_FLAG, budget, reason)
+        declare_resolution(server_args, "draft_tree", speculative_dflash_tree_budget=0)
+        return
+    _refuse_combinations(cfg)
+    _check_backend(server_args, cfg)
+    topk = min(int(cfg.speculative_dflash_tree_topk), int(model_config_of(server_args).vocab_size))
+    declare_resolution(
+        server_args,
+        "draft_tree",
+        speculative_dflash_tree_topk=topk,
+        speculative_num_draft_tokens=1 + budget,
+    )
+
+
+def refuse_trees_without_dflash(cfg: Any) -> None:
+    """Raise LaunchError for a tree budget that nobody would read. `cfg` is upstream's view of the arguments."""
+    if cfg.speculative_dflash_tree_budget and (cfg.speculative_algorithm or "").upper() != "DFLASH":
+        found = f"--speculative-algorithm {cfg.speculative_algorithm}" if cfg.speculative_algorithm else "no algorithm"
+        raise LaunchError(
+            f"{BUDGET_FLAG} {cfg.speculative_dflash_tree_budget}: draft trees belong to DFLASH, and {found} was given. "
+            "Add --speculative-algorithm DFLASH, or leave the flag out."
+        )
+
+
+def check_range(flag: str, value: int, least: int, most: int) -> int:
+    """`value` as an int; LaunchError outside of `least` to `most`."""
+    if not least <= int(value) <= most:
+        raise LaunchError(f"{flag} {value}: it must be between {least} and {most}.")
+    return int(value)
+
+
+def chain_reason(cfg: Any, target: ModelConfig) -> str | None:
+    """Why this pair is verified as a chain although trees were asked for; None if it is not."""
+    from sglang.srt.configs.hybrid_arch import mambaish_config
+    from sglang.srt.configs.model_config import is_deepseek_dsa, is_deepseek_v4
+
+    if mambaish_config(target) is not None:
+        return "the target has recurrent layers, whose state follows one path"
+    if _has_sliding_window(target):
+        return "the target has sliding-window layers, whose windows are counted in rows and not in depths"
+    if getattr(target, "attention_chunk_size", None):
+        return "the target attends in chunks, whose borders are counted in rows and not in depths"
+    if is_deepseek_dsa(target.hf_config) or is_deepseek_v4(target.hf_config):
+        return "the target selects what it attends to, which no tree mask reaches"
+    if target.is_encoder_decoder:
+        return "the target has cross attention"
+    if cfg.speculative_draft_window_size is not None:
+        return "--speculative-draft-window-size keeps a draft cache of its own"
+    return _draft_reason(cfg)
+
+
+def _draft_reason(cfg: Any) -> str | None:
+    from sglang.srt.speculative.dflash_draft_checkpoint import read_draft_config
+    from sglang.srt.speculative.dflash_utils import parse_dflash_draft_config
+
+    if cfg.speculative_draft_model_path is None:
+        return None  # refused elsewhere
+    config = read_draft_config(cfg)
+    if "LiLiCorrDraftModel" in (getattr(config, "architectures", None) or []):
+        return "a LiLiCorr draft corrects one path"
+    if parse_dflash_draft_config(draft_hf_config=config).is_domino:
+        return "a Domino draft unrolls one path"
+    return None
+
+
+def _has_sliding_window(target: ModelConfig) -> bool:
+    if getattr(target, "is_hybrid_swa", False):
+        return True
+    text_config = target.hf_text_config
+    if not getattr(text_config, "use_sliding_window", True):
+        return False
+    return bool(target.sliding_window_size)
+
+
+def _asks_for_trees(cfg: Any) -> bool:
+    return bool(cfg.speculative_dflash_tree_budget) and (cfg.speculative_algorithm or "").upper() == "DFLASH"
+
+
+def _refuse_combinations(cfg: Any) -> None:
+    refused = {
+        "--enable-dp-attention": (cfg.enable_dp_attention, "idle ranks would have to verify trees of their own"),
+        "--enable-unified-memory": (cfg.enable_unified_memory, "its KV moves by pages, and an accepted path by slots"),
+        "--enable-two-batch-overlap": (cfg.enable_two_batch_overlap, "a mask cannot be split between batches"),
+        "--enable-hisparse": (cfg.enable_hisparse, "it verifies chains only"),
+        "--dcp-size": (cfg.dcp_size > 1, "attention over split contexts takes no mask"),
+        "--speculative-use-block-verification": (
+            cfg.speculative_use_block_verification,
+            "a tree is accepted by the target's own draws",
+        ),
+        "SGLANG_SIMULATE_ACC_LEN": (envs.SGLANG_SIMULATE_ACC_LEN.get() > 0, "forced acceptance knows chains only"),
+    }
+    for name in THRESHOLDS:
+        flag = f"--{name.replace('_', '-')}"
+        refused[flag] = (getattr(cfg, name) != LOSSLESS, "a tree is accepted exactly")
+    for flag, (asked, reason) in refused.items():
+        if asked:
+            raise LaunchError(f"{flag} with {BUDGET_FLAG}: {reason}. Leave out one of the two.")
+
+
+def _check_backend(server_args: ServerArgs, cfg: Any) -> None:
+    prefill, decode = attention_backends_of(resolved_view(server_args))
+    backend = decode if cfg.speculative_attention_mode == "decode" else prefill
+    able = TREE_BACKENDS_MLA if use_mla_backend(server_args) else TREE_BACKENDS
+    if current_platform.is_out_of_tree():
+        able = tuple(getattr(current_platform, "tree_attention_backends", ()))
+    if backend in able:
+        return
+    instead = f"give --attention-backend {' or '.join(able)}" if able else "leave the flag out"
+    raise LaunchError(
+        f"{BUDGET_FLAG} {cfg.speculative_dflash_tree_budget} with attention backend {backend}: it takes no tree mask "
+        f"for this target. Please {instead}, or {BUDGET_FLAG} 0 for a chain."
+    )

@@ -1,0 +1,363 @@
+"""The decode round of draft trees. The package's docstring is its map."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from sglang.kernels.draft_tree.accept_walk import AcceptedPath, walk
+from sglang.kernels.draft_tree.kv_compact import accepted_slot_moves, gather_accepted
+from sglang.kernels.draft_tree.tree_build import DraftTree, build_tree
+from sglang.kernels.draft_tree.tree_layout import TreeLayout, compile_tree
+from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
+from sglang.srt.layers.logits_processor import LogitsProcessorOutput
+from sglang.srt.layers.logprob_processor import compute_spec_logprobs
+from sglang.srt.lora.layers import unwrap_lora_layer
+from sglang.srt.managers.utils import GenerationBatchResult
+from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
+from sglang.srt.runtime_context import get_spec
+from sglang.srt.speculative.dflash_info_v2 import DFlashDraftInputV2
+from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2, _resolve_dflash_embedding_module
+from sglang.srt.speculative.draft_tree.config import draft_tree_config
+from sglang.srt.speculative.draft_tree.custom_processors import apply_custom_processors
+from sglang.srt.speculative.draft_tree.emitted_tokens import remembers_emitted_tokens
+from sglang.srt.speculative.draft_tree.lattice import (
+    CapturedLattice,
+    DraftLattice,
+    HeadCandidates,
+    SelectorCandidates,
+)
+from sglang.srt.speculative.draft_tree.node_adjustments import adjust_node_logits
+from sglang.srt.speculative.draft_tree.target_draw import draw_target_tokens
+from sglang.srt.speculative.draft_tree.verify import DraftTreeVerifyInput
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+from sglang.srt.speculative.spec_tp_sync import SpecTpSyncSite
+from sglang.srt.speculative.spec_utils import GrammarTree, build_grammar_vocab_mask, draft_tp_context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sglang.srt.managers.schedule_batch import ScheduleBatch
+    from sglang.srt.mem_cache.kv_loc_plan import KVLocPlan
+
+
+class RoundWindow(NamedTuple):
+    """Where a round reads and writes: the rows behind each request's committed prefix."""
+
+    prefix_lens: torch.Tensor  # [bs] int64, tokens before the root
+    slots: torch.Tensor  # [bs, columns] int64, KV slots of the columns from the root on
+    plan: KVLocPlan  # the same slots, as each pool names them
+    mask: torch.Tensor | None  # [cells] the flat mask that the attention backend reads; tree_build writes it
+    mask_has_prefix: bool  # whether its prefix columns are read
+
+
+class Verified(NamedTuple):
+    """What the target says at every node."""
+
+    logits: LogitsProcessorOutput
+    argmax: torch.Tensor | None  # [bs * nodes] int64 where greedy requests need nothing else
+    can_run_graph: bool
+    forward_batch: ForwardBatch
+    output: GenerationBatchResult
+
+
+class DraftTreeWorker(DFlashWorkerV2):
+    """Upstream's DFLASH worker with a decode round of its own; prefill, weights and the draft's cache are upstream's.
+
+    The draft runs at its block size and the target verifies at the width of a tree. What upstream's worker reads as
+    "the number of draft tokens" is the draft's width, so its set-up runs with that in place.
+    """
+
+    def __init__(self, server_args, gpu_id, nccl_port, target_worker) -> None:
+        self.tree = draft_tree_config()
+        with self._draft_width():
+            super().__init__(server_args, gpu_id, nccl_port, target_worker)
+        self.speculative_num_draft_tokens = self.tree.width  # what the metrics report
+        self._candidates = None
+
+    def _draft_width(self) -> contextlib.AbstractContextManager:
+        return get_spec().override(speculative_num_draft_tokens=self.tree.block_size)
+
+    # --- set-up, in upstream's order -------------------------------------------------------------------------
+
+    def alloc_memory_pool(self, *args, **kwargs) -> None:
+        with self._draft_width():
+            super().alloc_memory_pool(*args, **kwargs)
+
+    def init_attention_backends(self) -> None:
+        with self._draft_width():
+            super().init_attention_backends()
+
+    def init_cuda_graphs(self) -> None:
+        with self._draft_width():
+            super().init_cuda_graphs()
+
+    def _maybe_build_draft_sampler(self) -> CapturedLattice:
+        """Tail of the draft graph, in place of upstream's argmax."""
+        from sglang.srt.runtime_context import get_exec
+
+        max_bs = max(get_exec().graph.cuda_graph_config.decode.bs)
+        return CapturedLattice(
+            self._draft_candidates(), block_size=self.tree.block_size, max_bs=max_bs, device=self.device
+        )
+
+    def prewarm_sampling(self):
+        """Trees are accepted by draws of the target's own sampler, so its rehearsal is plain decoding's."""
+        return self.model_runner.prewarm_sampling()
+
+    def _draft_candidates(self) -> HeadCandidates | SelectorCandidates:
+        if self._candidates is None:
+            lm_head = unwrap_lora_layer(self.target_worker.model_runner.model.lm_head)
+            if self.selector is not None:
+                self._candidates = SelectorCandidates(self.draft_model, lm_head)
+            else:
+                self._candidates = HeadCandidates(lm_head, self.tree.topk)
+        return self._candidates
+
+    # --- the round -------------------------------------------------------------------------------------------
+
+    def forward_batch_generation(
+        self,
+        batch: ScheduleBatch,
+        on_publish: Callable | None = None,
+        grammar_barrier: Callable | None = None,
+        pp_proxy_tensors=None,
+    ) -> GenerationBatchResult:
+        mode = batch.forward_mode
+        if mode.is_extend() or batch.is_extend_in_batch or mode.is_idle():
+            return super().forward_batch_generation(batch, on_publish, grammar_barrier, pp_proxy_tensors)
+        return self._decode(batch, on_publish, grammar_barrier)
+
+    @remembers_emitted_tokens
+    def _decode(
+        self, batch: ScheduleBatch, on_publish: Callable | None, grammar_barrier: Callable | None
+    ) -> GenerationBatchResult:
+        draft_input: DFlashDraftInputV2 = batch.spec_info
+        window = self.open_window(batch, draft_input)
+        lattice = self.draft(batch, draft_input, window)
+        tree, layout = self.tree_build(draft_input.bonus_tokens, lattice, window)
+        grammar_tree = self.grammar_tree(batch, tree, layout)  # its copy to the host must precede the verify
+        verified = self.verify(batch, draft_input, window, tree, layout)
+        draws = self.target_draws(batch, window, tree, layout, verified, grammar_tree, grammar_barrier)
+        path = walk(tree.tokens, tree.parents, draws, self.tree.path_length)
+        return self.commit(batch, window, layout, verified, draws, path, on_publish)
+
+    def open_window(self, batch: ScheduleBatch, draft_input: DFlashDraftInputV2) -> RoundWindow:
+        """The columns that draft and verify write, planned once."""
+        prefix_lens = batch.seq_lens
+        if prefix_lens.is_cuda:  # made by the last round, perhaps on another stream
+            prefix_lens.record_stream(torch.get_device_module(self.device).current_stream())
+        columns = max(self.tree.block_size, self.tree.width)
+        req_to_token = self.model_runner.req_to_token_pool.req_to_token
+        column = prefix_lens[:, None] + torch.arange(columns, device=prefix_lens.device)
+        slots = req_to_token[batch.req_pool_indices[:, None], column].to(torch.int64)
+        host_lens = batch.seq_lens_cpu if batch.seq_lens_cpu is not None else draft_input.nxt_kv_lens_cpu
+        plan = self.target_worker.model_runner.kv_index_translator.plan(
+            req_pool_indices=batch.req_pool_indices,
+            seq_lens=prefix_lens,
+            seq_lens_cpu=host_lens,
+            write_virtual=slots.reshape(-1),
+            read_extent=columns,
+        )
+        return RoundWindow(prefix_lens, slots, plan, *self._flat_mask(self._host_lens(batch, draft_input, 0)))
+
+    def draft(self, batch: ScheduleBatch, draft_input: DFlashDraftInputV2, window: RoundWindow) -> DraftLattice:
+        """One forward of the draft over `[root, mask, ...]`: the candidates of each depth."""
+        bs, block_size = len(window.prefix_lens), self.tree.block_size
+        block_ids = torch.full((bs, block_size), int(self._mask_token_id), dtype=torch.int64, device=self.device)
+        block_ids[:, 0] = draft_input.bonus_tokens
+        target_model = self.target_worker.model_runner.model
+        embed = unwrap_lora_layer(_resolve_dflash_embedding_module(self.draft_model, target_model))
+        input_embeds = embed(block_ids) * self._noise_embed_scale
+        host_lens = self._host_lens(batch, draft_input, block_size)
+        forward_batch = ForwardBatch(
+            forward_mode=ForwardMode.TARGET_VERIFY,
+            batch_size=bs,
+            input_ids=block_ids.view(-1),
+            req_pool_indices=batch.req_pool_indices,
+            seq_lens=window.prefix_lens,
+            out_cache_loc=window.slots[:, :block_size].reshape(-1),
+            seq_lens_sum=int(host_lens.sum()),
+            seq_lens_cpu=host_lens,
+            positions=(window.prefix_lens[:, None] + self._block_pos_offsets).view(-1),
+            input_embeds=input_embeds.view(bs * block_size, -1),
+            spec_algorithm=SpeculativeAlgorithm.DFLASH,
+            spec_info=self._draft_block_spec_info,
+            capture_hidden_mode=CaptureHiddenMode.NULL,
+            global_num_token_non_padded_cpu=bs * block_size,
+            can_run_decode_cuda_graph=batch.can_run_decode_cuda_graph,
+        )
+        window.plan.bind(forward_batch, self.draft_model_runner.kv_index_translator, cols=slice(0, block_size))
+        with torch.inference_mode(), draft_tp_context(self.draft_parallel_layout):
+            output = self.draft_model_runner.forward(forward_batch)
+            if self._draft_sampler is not None and output.can_run_graph:
+                return self._draft_sampler.lattice(bs)
+            hidden = output.logits_output.hidden_states.view(bs, block_size, -1)
+            return self._draft_candidates()(hidden[:, 1:], block_ids[:, 0])
+
+    def tree_build(
+        self, root_tokens: torch.Tensor, lattice: DraftLattice, window: RoundWindow
+    ) -> tuple[DraftTree, TreeLayout]:
+        """The best nodes under the budget, and what the verify forward needs to know of their shape."""
+        tree = build_tree(root_tokens, lattice.token_ids, lattice.scores, self.tree.budget, lattice.pair_scores)
+        layout = compile_tree(
+            tree.parents, tree.depths, window.prefix_lens, window.mask, write_prefix=window.mask_has_prefix
+        )
+        return tree, layout
+
+    def grammar_tree(self, batch: ScheduleBatch, tree: DraftTree, layout: TreeLayout) -> GrammarTree | None:
+        if not batch.has_grammar:
+            return None
+        return GrammarTree.from_device(layout.next_child, layout.next_sibling, tree.tokens)
+
+    def verify(
+        self,
+        batch: ScheduleBatch,
+        draft_input: DFlashDraftInputV2,
+        window: RoundWindow,
+        tree: DraftTree,
+        layout: TreeLayout,
+    ) -> Verified:
+        """One forward of the target over all nodes."""
+        verify_input = DraftTreeVerifyInput(
+            draft_token=tree.tokens.view(-1),
+            positions=layout.positions.view(-1),
+            draft_token_num=self.tree.width,
+            custom_mask=window.mask,
+            ancestor_mask=layout.ancestor_mask,
+            kv_loc_plan=window.plan,
+            kv_loc_cols=slice(0, self.tree.width),
+        )
+        batch.out_cache_loc = window.slots[:, : self.tree.width].reshape(-1)
+        host_lens = batch.seq_lens_cpu, batch.seq_lens_sum
+        if batch.seq_lens_cpu is None and draft_input.nxt_kv_lens_cpu is not None:
+            # Nobody reads exact host lengths then; a bound spares a buffer for the longest possible context.
+            batch.seq_lens_cpu, batch.seq_lens_sum = draft_input.nxt_kv_lens_cpu, int(draft_input.nxt_kv_lens_sum)
+        forward_batch, _ = verify_input.prepare_for_verify(batch, self.target_worker)
+        batch.seq_lens_cpu, batch.seq_lens_sum = host_lens
+        output = self.target_worker.forward_batch_generation(
+            batch=None, forward_batch=forward_batch, is_verify=True, skip_attn_backend_init=True
+        )
+        logits, argmax = output.logits_output, None
+        processor = self._target_logits_processor
+        if processor is not None and processor.is_deferred_shard(logits.next_token_logits):
+            if self._can_skip_verify_logits(batch, batch.sampling_info):
+                argmax = processor.deferred_argmax(logits.next_token_logits)
+                logits.next_token_logits = None
+            else:
+                logits.next_token_logits = processor.finish_deferred_gather(logits.next_token_logits)
+        return Verified(logits, argmax, output.can_run_cuda_graph, forward_batch, output)
+
+    def target_draws(
+        self,
+        batch: ScheduleBatch,
+        window: RoundWindow,
+        tree: DraftTree,
+        layout: TreeLayout,
+        verified: Verified,
+        grammar_tree: GrammarTree | None,
+        grammar_barrier: Callable | None,
+    ) -> torch.Tensor:
+        """[bs, nodes]: the token that plain decoding would emit at every node, the same on all ranks."""
+        if verified.argmax is not None:
+            draws = verified.argmax.view_as(tree.tokens)
+            self._tp_sync.sync(SpecTpSyncSite.DFLASH_ACCEPT_GREEDY, draws)
+            return draws
+        logits, sampling_info = verified.logits.next_token_logits, batch.sampling_info
+        grammar_mask = None
+        if grammar_tree is not None:
+            grammar_mask = build_grammar_vocab_mask(
+                reqs=batch.reqs,
+                tree=grammar_tree,
+                sampling_info=sampling_info,
+                device=logits.device,
+                barrier=grammar_barrier,
+            )
+        if sampling_info is not None:
+            adjust_node_logits(logits, tree.tokens, tree.parents, sampling_info)
+        if grammar_mask is not None:
+            grammar_mask.apply(logits)
+        if sampling_info is not None and sampling_info.has_custom_logit_processor:
+            apply_custom_processors(logits, tree.tokens, tree.parents, window.prefix_lens, sampling_info)
+        if sampling_info is None or sampling_info.is_all_greedy:
+            draws, site = logits.argmax(dim=-1).view_as(tree.tokens), SpecTpSyncSite.DFLASH_ACCEPT_GREEDY
+        else:
+            sampler = self.target_worker.model_runner.sampler
+            draws = draw_target_tokens(sampler, logits, sampling_info, layout.positions)
+            site = SpecTpSyncSite.DFLASH_ACCEPT_SAMPLE
+        self._tp_sync.sync(site, draws)
+        return draws
+
+    def commit(
+        self,
+        batch: ScheduleBatch,
+        window: RoundWindow,
+        layout: TreeLayout,
+        verified: Verified,
+        draws: torch.Tensor,
+        path: AcceptedPath,
+        on_publish: Callable | None,
+    ) -> GenerationBatchResult:
+        """The accepted path becomes the prefix: its KV rows to the front, its hidden states into the draft's cache."""
+        bs, depth, logits = len(draws), self.tree.path_length, verified.logits
+        if batch.return_logprob:
+            first_row = torch.arange(bs, device=draws.device)[:, None] * self.tree.width
+            rows = (path.node_ids.clamp(min=0) + first_row).view(-1)
+            compute_spec_logprobs(batch, logits, draws.view(-1), accept_index=rows.view(bs, depth))
+
+        moves = accepted_slot_moves(window.slots[:, : self.tree.width], path.node_ids)
+        self.model_runner.token_to_kv_pool_allocator.get_kvcache().move_kv_cache(*moves)
+        new_seq_lens = window.prefix_lens + path.length
+        if on_publish is not None:
+            on_publish(new_seq_lens)  # only now: the rows that it frees are those that the moves have read
+
+        hidden = logits.hidden_states.view(bs, self.tree.width, -1)
+        draft_slots = window.plan.write_ids(self.draft_model_runner.kv_index_translator, cols=slice(0, depth))
+        self._append_target_hidden_to_draft_kv_by_loc(
+            target_hidden=gather_accepted(hidden, path.node_ids).view(bs * depth, -1),
+            cache_loc=draft_slots,
+            cache_loc_2d=draft_slots.view(bs, depth),
+            positions=(window.prefix_lens[:, None] + self._block_pos_offsets[:depth]).view(-1),
+            commit_lens=path.length,
+        )
+        logits.hidden_states = None  # large, and nobody on the host reads it
+        return GenerationBatchResult(
+            logits_output=logits,
+            next_token_ids=path.tokens.view(-1),
+            accept_lens=path.length,
+            can_run_cuda_graph=verified.can_run_graph,
+            next_draft_input=self._make_next_draft_input_decode(bonus_tokens=path.bonus, new_seq_lens=new_seq_lens),
+            speculative_num_draft_tokens=self.tree.width,
+            speculative_output_stride=depth,
+            new_seq_lens=new_seq_lens,
+            routed_experts_output=verified.output.routed_experts_output,
+            indexer_topk_output=verified.output.indexer_topk_output,
+            extra_keep_alive_refs=[verified.forward_batch],
+        )
+
+    # --- helpers ---------------------------------------------------------------------------------------------
+
+    def _host_lens(self, batch: ScheduleBatch, draft_input: DFlashDraftInputV2, ahead: int) -> torch.Tensor:
+        """[bs] int on the host: at least the prefix plus `ahead` rows, which is all that planning needs."""
+        if batch.seq_lens_cpu is not None:
+            return batch.seq_lens_cpu + ahead
+        if draft_input.nxt_kv_lens_cpu is not None:
+            return draft_input.nxt_kv_lens_cpu
+        return torch.tensor([req.kv.kv_allocated_len for req in batch.reqs], dtype=torch.int64)
+
+    def _flat_mask(self, host_lens: torch.Tensor) -> tuple[torch.Tensor | None, bool]:
+        """Where the flat mask of this round goes, and whether its prefix columns are read.
+
+        The backend's own buffer, where its graphs look; a new one for a batch beyond it, or without graphs.
+        """
+        backend = self.target_worker.model_runner.attn_backend
+        if getattr(backend, "reads_ancestor_mask", False):
+            return None, False
+        reads_prefix = not isinstance(backend, TritonAttnBackend)
+        mask = backend.verify_mask
+        if mask is not None and mask.fits(len(host_lens)):
+            return mask.buffer, reads_prefix
+        cells = self.tree.width * (int(host_lens.sum()) + len(host_lens) * self.tree.width)
+        return torch.ones(cells, dtype=torch.bool, device=self.device), reads_prefix
