@@ -1,29 +1,23 @@
 """Description: Verify draft trees with DFLASH
-  The flags, the worker that serves them, the target's graphs for a verify with a mask, and the KV that a round may need
-  ahead of the prefix. A plugin can add no field to the arguments, upstream's DFLASH captures its graphs for a causal
-  verify alone, and it reserves two blocks in a row that has room for less.
+  The flags, the worker that serves them, and the target's graphs for a verify with a mask. A plugin can add no field to
+  the arguments, and upstream's DFLASH captures its graphs for a causal verify alone.
 Origin: vendor
-Forwarded: no, trees are this fork's; the row that is too short is to be reported
+Forwarded: no, trees are this fork's
 Touches: sglang/srt/arg_groups/fields/spec.py :: Spec
 Touches: sglang/srt/arg_groups/attention_hook.py :: handle_attention_backend_compatibility
 Touches: sglang/srt/arg_groups/speculative_hook.py :: _handle_dflash
 Touches: sglang/srt/speculative/spec_info.py :: SpeculativeAlgorithm.create_worker
 Touches: sglang/srt/speculative/spec_info.py :: create_dummy_verify_input
 Touches: sglang/srt/model_executor/runner/decode_cuda_graph_runner.py :: DecodeCudaGraphRunner.get_spec_info
-Touches: sglang/srt/mem_cache/allocation_sizing.py :: get_alloc_len_per_decode
-Touches: sglang/srt/mem_cache/allocation_sizing.py :: get_req_to_token_extra_context_len
-Touches: sglang/srt/speculative/dflash_info_v2.py :: DFlashDraftInputV2.prepare_for_decode
 Applies-To: ==0.5.23
 Remove-When: upstream's DFLASH verifies trees
 Last-Update: 2026-11-30
 """
 
-from patches.transforms import AddField, Decorate, Insert, Replace, assign
+from patches.transforms import AddField, Decorate, Insert
 
 _PACKAGE = "sglang.srt.speculative.draft_tree"
-_SIZING = "sglang/srt/mem_cache/allocation_sizing.py"
 _SPEC_INFO = "sglang/srt/speculative/spec_info.py"
-_RESERVE = f"{_PACKAGE}.kv_reserve"
 
 EDITS = (
     AddField(
@@ -64,15 +58,5 @@ EDITS = (
         "DecodeCudaGraphRunner.get_spec_info",
         "captures_trees",
         module=f"{_PACKAGE}.capture",
-    ),
-    Decorate(_SIZING, "get_alloc_len_per_decode", "covers_draft_block", module=_RESERVE),
-    Decorate(_SIZING, "get_req_to_token_extra_context_len", "row_holds_reserve", module=_RESERVE),
-    Replace(
-        "sglang/srt/speculative/dflash_info_v2.py",
-        "DFlashDraftInputV2.prepare_for_decode",
-        assign("reserve"),
-        "reserve = get_alloc_reserve_per_decode()",
-        module="sglang.srt.mem_cache.allocation_sizing",
-        name="get_alloc_reserve_per_decode",
     ),
 )
