@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 
 from .tiny_tokenizer import BOS_ID, EOS_ID, MASK_ID, VOCAB_SIZE, build_tiny_tokenizer
 
-Architecture = Literal["llama", "qwen3"]
+Architecture = Literal["llama", "qwen3", "qwen3_moe", "deepseek_v3"]
 
 HIDDEN_SIZE = 64
 INTERMEDIATE_SIZE = 128
@@ -85,6 +85,12 @@ def _write_once(folder: Path, write) -> None:
 
 def _write_target(folder: Path, architecture: Architecture, tie_word_embeddings: bool, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
+    if architecture in ("qwen3_moe", "deepseek_v3"):
+        from .tiny_families import save_family  # transformers' models take a while to import
+
+        sizes = {"num_hidden_layers": NUM_TARGET_LAYERS, "tie_word_embeddings": tie_word_embeddings, **_shared_config()}
+        _finish_target(folder, save_family(architecture, sizes, folder, generator))
+        return
     tensors = {"model.embed_tokens.weight": _normal(generator, VOCAB_SIZE, HIDDEN_SIZE) * _EMBEDDING_SCALE}
     for layer in range(NUM_TARGET_LAYERS):
         tensors |= _layer_tensors(generator, f"model.layers.{layer}", head_norms=architecture == "qwen3")
@@ -100,6 +106,10 @@ def _write_target(folder: Path, architecture: Architecture, tie_word_embeddings:
         "tie_word_embeddings": tie_word_embeddings,
         **_shared_config(),
     }
+    _finish_target(folder, config)
+
+
+def _finish_target(folder: Path, config: dict) -> None:
     _write_json(folder / "config.json", config)
     _write_json(folder / "generation_config.json", {"bos_token_id": BOS_ID, "eos_token_id": EOS_ID})
     build_tiny_tokenizer().save_pretrained(folder)

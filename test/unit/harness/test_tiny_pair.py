@@ -22,8 +22,17 @@ def greedy(model, prompt_ids, count):
     return output[0, len(prompt_ids) :].tolist()
 
 
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+@pytest.mark.parametrize(
+    "architecture, tied",
+    [
+        ("llama", False),
+        ("llama", True),
+        ("qwen3", False),
+        ("qwen3", True),
+        ("qwen3_moe", False),
+        ("deepseek_v3", False),
+    ],
+)
 def test_greedy_output_is_varied_and_depends_on_the_prompt(tiny_pair, architecture, tied):
     target = tiny_pair(architecture=architecture, tie_word_embeddings=tied).target
     model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)

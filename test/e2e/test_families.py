@@ -1,0 +1,46 @@
+"""Families beside Llama, on the CPU platform: plain decoding and DFLASH both give the tokens of transformers.
+
+Tiny random models in float32: experts (Qwen3 MoE), experts with latent attention (DeepSeek V3).
+"""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from harness.plain_and_dflash import PlainAndDflash, assert_same_tokens, prompts
+
+BLOCK, COUNT = 4, 32
+FAMILIES = ["qwen3_moe", "deepseek_v3"]
+REQUESTS = [
+    {"input_ids": prompt, "max_new_tokens": COUNT, "sampling": {"ignore_eos": True}} for prompt in prompts(4, 71)
+]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def pair(request, tiny_pair):
+    return tiny_pair(architecture=request.param, block_size=BLOCK)
+
+
+@pytest.fixture(scope="module")
+def served(pair, shared_servers, tmp_path_factory):
+    return PlainAndDflash(shared_servers, pair, tmp_path_factory.mktemp("family"), page_size=16)
+
+
+@pytest.fixture(scope="module")
+def expected(pair) -> list[list[int]]:
+    """Greedy tokens of transformers."""
+    model = AutoModelForCausalLM.from_pretrained(pair.target, dtype=torch.float32)
+    options = {"max_new_tokens": COUNT, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    outputs = [model.generate(torch.tensor([request["input_ids"]]), **options)[0].tolist() for request in REQUESTS]
+    return [output[len(request["input_ids"]) :] for request, output in zip(REQUESTS, outputs, strict=True)]
+
+
+def test_plain_decoding_gives_the_tokens_of_transformers(served, expected):
+    answers = served.plain.generate_concurrently(REQUESTS)
+    assert [answer["output_ids"] for answer in answers] == expected
+
+
+def test_dflash_gives_the_tokens_of_transformers(served, expected):
+    served.propose([(request["input_ids"], output) for request, output in zip(REQUESTS, expected, strict=True)])
+    answers = served.dflash.generate_concurrently(REQUESTS)
+    assert_same_tokens([{"output_ids": output} for output in expected], answers)
