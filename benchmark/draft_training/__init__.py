@@ -15,6 +15,7 @@
     accept.py      accept length on a known continuation: chain and best-first trees, round by round
     curves.py      plots, drawn from the CSV and JSON files that the commands write
     card.py        the model card, filled from the JSON files of one run
+    prompt_sets.py prompts for evaluation only
 
 Block and positions are those of serving. An anchor is the last emitted token, at position a of a text: the target has
 computed the tokens before it, so the draft attends to the context features of positions 0..a-1. The block stands at

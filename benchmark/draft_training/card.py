@@ -1,0 +1,114 @@
+"""``python -m benchmark.draft_training.card``: a draft's model card, every number from the JSON files of its run."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from .evaluate import table
+
+CARD = """\
+# {title}
+
+A DFLASH draft of {layers} layers and {parameters:.1f} million parameters for {target}, block size {block_size}.
+It proposes {depths} tokens in one forward; it has no embedding and no output head, those of the target are used. A
+draft fits exactly one target: with another one it is accepted rarely, and the output stays the target's.
+
+## Data
+
+{texts:,} texts with {tokens:.1f} million answer tokens, all written by the target itself, from prompts that it
+completed from openers at temperature 1; {greedy:.0%} of the answers are greedy, the others sampled at temperature 0.7.
+Endless repetitions were cut short in nine of ten texts, repeated prompts dropped. No text of other origin was used; the
+prompts of the table below are for evaluation only.
+
+| opener | share of answer tokens |
+| --- | --- |
+{kinds}
+
+## Training
+
+{steps:,} steps of {tokens_per_batch:,} text tokens, a quarter as many blocks each, in {minutes:.1f} minutes on one
+{device} (torch {torch}). The label is {soft:.0%} the target's distribution and the text's token for the rest; a
+position weighs exp(-(d - 1) / {decay:g}) at depth d. {optimizer}, peak learning rate {learning_rate:g}, weights averaged
+with decay {average}. `benchmark/draft_training/README.md` has the commands.
+
+## Accept length
+
+Tokens per round, bonus token included. The target continues each prompt greedily, up to {new_tokens} tokens, and the
+rounds are replayed on its text ({evaluation_device}, {dtype}, torch {evaluation_torch}). Trees are best-first over the
+eight best tokens of each depth.
+
+{table}
+At random positions of held-out greedy texts the chain's is {held_out[float32]:.2f} with the trained weights and
+{held_out[int8]:.2f} as packed to int8 ({megabytes:.2f} MB, relative error of the matrices {relative_error:.2%}).
+
+## Limits
+
+- The target is small: its answers are often wrong or repeat themselves. Repetitions are easy to propose, so a high
+  accept length is partly the target's loops.
+- English, Python and short answers make up the data. Other languages, long conversations and unusual system prompts
+  were not measured.
+- The table is greedy; sampled requests were not measured.
+"""
+
+
+def make_card(
+    config: dict[str, Any], training: dict[str, Any], evaluation: dict[str, Any], title: str, target: str
+) -> str:
+    """Returns the card in markdown, of a draft's config.json, a run's training.json and its evaluation.json.
+
+    Raises ValueError if the run was not complete: its numbers would not be the draft's.
+    """
+    if not training["complete"]:
+        raise ValueError(f"the run ended after {training['seconds']} s, before its schedule did: let it go on first")
+    data, options = training["data"]["training"], training["options"]
+    kinds = data["answer_tokens_by_kind"]
+    return CARD.format(
+        title=title,
+        target=target,
+        layers=config["num_hidden_layers"],
+        parameters=training["parameters"] / 1e6,
+        block_size=config["block_size"],
+        depths=config["block_size"] - 1,
+        texts=data["texts"],
+        tokens=data["answer_tokens"] / 1e6,
+        greedy=data["greedy_share_of_texts"],
+        kinds="\n".join(f"| {kind} | {tokens / data['answer_tokens']:.0%} |" for kind, tokens in kinds.items()),
+        steps=training["steps"],
+        tokens_per_batch=training["tokens_per_batch"],
+        minutes=training["seconds"] / 60,
+        device=training["device"],
+        torch=training["torch"],
+        soft=float(options["soft"]),
+        decay=float(options["decay"]),
+        optimizer={"adamw": "AdamW", "muon": "Muon for matrices, AdamW for the rest"}[options["optimizer"]],
+        learning_rate=float(options["learning_rate"]),
+        average=options["average"],
+        new_tokens=evaluation["new_tokens"],
+        evaluation_device=evaluation["device"],
+        evaluation_torch=evaluation["torch"],
+        dtype=evaluation["dtype"].removeprefix("torch."),
+        table=table(evaluation),
+        held_out=training["held_out_accept_length"],
+        megabytes=training["packed_bytes"] / 1e6,
+        relative_error=training["packed_relative_error"],
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmark.draft_training.card", description=__doc__)
+    parser.add_argument("config", type=Path, help="the draft's config.json")
+    parser.add_argument("training", type=Path, help="training.json of the run")
+    parser.add_argument("evaluation", type=Path, help="evaluation.json of the draft")
+    parser.add_argument("--out", type=Path, required=True, help="the card to write")
+    parser.add_argument("--title", default="A DFLASH draft for SmolLM2-135M-Instruct")
+    parser.add_argument("--target", default="SmolLM2-135M-Instruct")
+    options = parser.parse_args()
+    files = [json.loads(path.read_text()) for path in (options.config, options.training, options.evaluation)]
+    options.out.write_text(make_card(*files, options.title, options.target))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
