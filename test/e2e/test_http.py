@@ -5,6 +5,7 @@ with a scripted drafter, shows that they are plain decoding's: the same text, re
 """
 
 import json
+import re
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -226,6 +227,17 @@ def test_a_schema_and_a_plain_request_share_a_batch_like_plain_decoding_r03(pair
     plain, dflash = pair.ask_both(requests)
     assert_close(without_names(dflash), without_names(plain))
     assert_is_a_person(dflash[0]["choices"][0]["message"]["content"])
+
+
+def test_drafts_that_a_grammar_forbids_leave_no_trace_in_the_log_r04(pair):
+    """The drafter is wrong at one depth of each round, in the middle of the text and behind its end."""
+    requests = [(CHAT, chat(f"who are you {i}", response_format=PERSON_FORMAT, max_tokens=64)) for i in range(4)]
+    seen = len(pair.served.dflash.log)
+    _, dflash = pair.ask_both(requests)
+    for answer in dflash:
+        assert_is_a_person(answer["choices"][0]["message"]["content"])
+    complaints = re.findall(r"(?im)^.*(?:error|fail|reject|terminated|traceback).*$", pair.served.dflash.log[seen:])
+    assert complaints == []
 
 
 def test_the_counts_of_a_request_agree_with_each_other(pair):
