@@ -30,8 +30,8 @@ prompts of the table below are for evaluation only.
 
 {steps:,} steps of {tokens_per_batch:,} text tokens, a quarter as many blocks each, in {minutes:.1f} minutes on one
 {device} (torch {torch}). The label is {soft:.0%} the target's distribution and the text's token for the rest; a
-position weighs exp(-(d - 1) / {decay:g}) at depth d. {optimizer}, peak learning rate {learning_rate:g}, weights averaged
-with decay {average}. `benchmark/draft_training/README.md` has the commands.
+position weighs exp(-(d - 1) / {decay:g}) at depth d. {optimizer}, peak learning rate {learning_rate:g}, weights
+averaged with decay {average}. `benchmark/draft_training/README.md` has the commands.
 
 ## Accept length
 
