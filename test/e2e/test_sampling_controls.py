@@ -25,6 +25,7 @@ CONTROLS = {
     "logit_bias": dict(logit_bias={"35": 3.0, "70": -100.0}),
     "min_new_tokens": dict(min_new_tokens=21, logit_bias={str(EOS_ID): 100.0}),
     "grammar": dict(regex=LETTERS),
+    "ebnf": dict(ebnf="root ::= word{40}\nword ::= [a-f] | [u-z]"),
     "grammar_and_penalties": dict(regex=LETTERS, repetition_penalty=1.4, presence_penalty=0.7),
 }
 SAMPLED = {
