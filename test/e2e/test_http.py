@@ -5,8 +5,8 @@ with a scripted drafter, shows that they are plain decoding's: the same text, re
 """
 
 import json
-import re
 import math
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
