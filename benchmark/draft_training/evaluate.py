@@ -121,6 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     options = _parser().parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # cuDNN may have no plan for an explicit mask
     device = torch.device(options.device)
     draft = read_draft(options.draft)[0].to(device)
     dtype = torch.bfloat16 if options.device == "cuda" else torch.float32

@@ -235,6 +235,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     torch.set_float32_matmul_precision("high")
+    torch.backends.cuda.enable_cudnn_sdp(False)  # cuDNN may have no plan for an explicit mask
     if options.initial_draft is not None:
         draft, config = checkpoints.read_draft(options.initial_draft)
     else:
@@ -286,7 +287,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--optimizer", choices=("adamw", "muon"), default="adamw")
     parser.add_argument("--learning-rate", type=float, default=1e-3, help="peak (%(default)s)")
     parser.add_argument("--tokens-per-batch", type=int, default=16384, help="text tokens of a batch (%(default)s)")
-    parser.add_argument("--longest", type=int, default=576, help="texts are cut to this many tokens (%(default)s)")
+    parser.add_argument("--longest", type=int, default=640, help="texts are cut to this many tokens (%(default)s)")
     parser.add_argument(
         "--held-out-share", type=float, default=HELD_OUT_SHARE, help="of the prompts, for evaluation only (%(default)s)"
     )
