@@ -1,12 +1,20 @@
 """``python -m benchmark.draft_training.card``: a draft's model card, every number from the JSON files of its run."""
 
 import argparse
+import csv
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from .evaluate import table
+
+# What the recipe aims at with the bundled target; the card says which of it was reached.
+GOAL_ANSWER_TOKENS = 20_000_000
+GOAL_CHAIN = {"chat": 3.0, "humaneval": 3.5}
+GOAL_TREE_32_OVER_CHAIN = 1.25
+SMALLEST_SHARE_OF_SCHEDULE = 0.9
+LAST_ROWS = 10
 
 CARD = """\
 # {title}
@@ -28,10 +36,11 @@ prompts of the table below are for evaluation only.
 
 ## Training
 
-{steps:,} steps of {tokens_per_batch:,} text tokens, a quarter as many blocks each, in {minutes:.1f} minutes on one
-{device} (torch {torch}). The label is {soft:.0%} the target's distribution and the text's token for the rest; a
-position weighs exp(-(d - 1) / {decay:g}) at depth d. {optimizer}, peak learning rate {learning_rate:g}, weights
-averaged with decay {average}. `benchmark/draft_training/README.md` has the commands.
+{steps:,} steps of {tokens_per_batch:,} text tokens, a quarter as many blocks each, on one {device} (torch {torch}):
+{seconds:.0f} s of a schedule of {schedule:.0f} s{cut_short}.
+The label is {soft:.0%} the target's distribution and the text's token for the rest; a position weighs
+exp(-(d - 1) / {decay:g}) at depth d. {optimizer}, peak learning rate {learning_rate:g}, weights averaged with decay
+{average}. `benchmark/draft_training/README.md` has the commands.
 
 ## Accept length
 
@@ -43,6 +52,15 @@ eight best tokens of each depth.
 At random positions of held-out greedy texts the chain's is {held_out[float32]:.2f} with the trained weights and
 {held_out[int8]:.2f} as packed to int8 ({megabytes:.2f} MB, relative error of the matrices {relative_error:.2%}).
 
+## Goals and what was reached
+
+| | goal | reached |
+| --- | --- | --- |
+{goals}
+
+At the end of the run the chain accepts {training_accept_length:.2f} tokens at random positions of the training texts
+(sampled answers among them) and {held_out[float32]:.2f} of held-out greedy ones.{overfit}
+
 ## Limits
 
 - The target is small: its answers are often wrong or repeat themselves. Repetitions are easy to propose, so a high
@@ -51,17 +69,32 @@ At random positions of held-out greedy texts the chain's is {held_out[float32]:.
   were not measured.
 - The table is greedy; sampled requests were not measured.
 """
+OVERFIT = "\nThe draft overfits: it lacks texts before it lacks steps or weights."
 
 
 def make_card(
-    config: dict[str, Any], training: dict[str, Any], evaluation: dict[str, Any], title: str, target: str
+    config: dict[str, Any],
+    training: dict[str, Any],
+    evaluation: dict[str, Any],
+    curve: list[dict[str, str]],
+    title: str,
+    target: str,
 ) -> str:
-    """Returns the card in markdown, of a draft's config.json, a run's training.json and its evaluation.json.
+    """Returns the card in markdown, of a draft's config.json, a run's training.json, evaluation.json and curve rows.
 
-    Raises ValueError if the run was not complete: its numbers would not be the draft's.
+    Raises ValueError if less than nine tenths of the run's schedule were done: the learning rate was still high then.
     """
-    if not training["complete"]:
-        raise ValueError(f"the run ended after {training['seconds']} s, before its schedule did: let it go on first")
+    schedule = 60 * float(training["options"]["minutes"])
+    share = training["seconds"] / schedule
+    if not training["complete"] and share < SMALLEST_SHARE_OF_SCHEDULE:
+        raise ValueError(
+            f"the run ended after {training['seconds']} s of a schedule of {schedule:.0f} s, the card needs "
+            f"{SMALLEST_SHARE_OF_SCHEDULE:.0%} of it: start train again, it goes on"
+        )
+    rate = float(curve[-1]["learning_rate"]) / float(training["options"]["learning_rate"])
+    on_training = [float(row["accept_length"]) for row in curve[-LAST_ROWS:]]
+    training_accept_length = sum(on_training) / len(on_training)
+    held_out = training["held_out_accept_length"]["float32"]
     data, options = training["data"]["training"], training["options"]
     kinds = data["answer_tokens_by_kind"]
     return CARD.format(
@@ -77,7 +110,9 @@ def make_card(
         kinds="\n".join(f"| {kind} | {tokens / data['answer_tokens']:.0%} |" for kind, tokens in kinds.items()),
         steps=training["steps"],
         tokens_per_batch=training["tokens_per_batch"],
-        minutes=training["seconds"] / 60,
+        seconds=training["seconds"],
+        schedule=schedule,
+        cut_short="" if training["complete"] else f", where the learning rate was at {rate:.1%} of its peak",
         device=training["device"],
         torch=training["torch"],
         soft=float(options["soft"]),
@@ -93,7 +128,20 @@ def make_card(
         held_out=training["held_out_accept_length"],
         megabytes=training["packed_bytes"] / 1e6,
         relative_error=training["packed_relative_error"],
+        goals="\n".join(_goals(data["answer_tokens"], evaluation["prompt_sets"])),
+        training_accept_length=training_accept_length,
+        overfit=OVERFIT if training_accept_length > 1.15 * held_out else "",
     )
+
+
+def _goals(answer_tokens: int, prompt_sets: dict[str, Any]) -> list[str]:
+    rows = [f"| answer tokens to train on | {GOAL_ANSWER_TOKENS:,} | {answer_tokens:,} |"]
+    for name, goal in GOAL_CHAIN.items():
+        if name in prompt_sets:
+            chain, tree = prompt_sets[name]["chain"], prompt_sets[name]["tree"]["32"]
+            rows.append(f"| {name}: chain | {goal:.2f} | {chain:.2f} |")
+            rows.append(f"| {name}: tree of 32 over chain | {GOAL_TREE_32_OVER_CHAIN:.2f} | {tree / chain:.2f} |")
+    return rows
 
 
 def main() -> int:
@@ -101,12 +149,15 @@ def main() -> int:
     parser.add_argument("config", type=Path, help="the draft's config.json")
     parser.add_argument("training", type=Path, help="training.json of the run")
     parser.add_argument("evaluation", type=Path, help="evaluation.json of the draft")
+    parser.add_argument("curve", type=Path, help="curve.csv of the run")
     parser.add_argument("--out", type=Path, required=True, help="the card to write")
     parser.add_argument("--title", default="A DFLASH draft for SmolLM2-135M-Instruct")
     parser.add_argument("--target", default="SmolLM2-135M-Instruct")
     options = parser.parse_args()
     files = [json.loads(path.read_text()) for path in (options.config, options.training, options.evaluation)]
-    options.out.write_text(make_card(*files, options.title, options.target))
+    with options.curve.open(newline="") as file:
+        curve = list(csv.DictReader(file))
+    options.out.write_text(make_card(*files, curve, options.title, options.target))
     return 0
 
 
