@@ -1,6 +1,6 @@
 """Description: Give a request's row room for what a DFLASH round reserves
-  A round may write two verify widths behind the committed prefix, and a row of the request table has room for four slots
-  and one width. At page size 1 a request that fills its context writes into the row of another. Neither the sizes nor
+  A round may write two verify widths behind the committed prefix, and a row of the request table has room for one width
+  and four slots. At page size 1 a request that fills its context writes into the row of another. Neither the sizes nor
   the literal "two blocks" can be set from outside.
 Origin: vendor
 Forwarded: no, to be reported

@@ -37,6 +37,7 @@ SAMPLED = {
         temperature=1.2, top_k=12, top_p=0.9, min_p=0.05, frequency_penalty=0.7, repetition_penalty=1.2
     ),
 }
+TREE = {"speculative_dflash_tree_budget": 11, "speculative_dflash_tree_topk": 4}
 
 
 def served(shared_servers, tiny_pair, folder, **flags) -> PlainAndDflash:
@@ -49,10 +50,20 @@ def pair(shared_servers, tiny_pair, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def seeded_pair(shared_servers, tiny_pair, tmp_path_factory):
+def tree_pair(shared_servers, tiny_pair, tmp_path_factory):
+    return served(shared_servers, tiny_pair, tmp_path_factory.mktemp("tree"), **TREE)
+
+
+@pytest.fixture(scope="module", params=["chain", "tree"])
+def any_pair(request):
+    return request.getfixturevalue({"chain": "pair", "tree": "tree_pair"}[request.param])
+
+
+@pytest.fixture(scope="module", params=[{}, TREE], ids=["chain", "tree"])
+def seeded_pair(request, shared_servers, tiny_pair, tmp_path_factory):
     """Servers that honour seeds, as plain decoding does only with this flag."""
     folder = tmp_path_factory.mktemp("seeded")
-    return served(shared_servers, tiny_pair, folder, enable_deterministic_inference=True)
+    return served(shared_servers, tiny_pair, folder, enable_deterministic_inference=True, **request.param)
 
 
 @pytest.mark.parametrize("name", CONTROLS)
@@ -70,20 +81,20 @@ def test_the_end_comes_right_after_min_new_tokens_r05(pair):
     assert answer["meta_info"]["finish_reason"] == {"type": "stop", "matched": EOS_ID}
 
 
-def test_a_custom_processor_sees_every_token_before_its_own_r05(pair):
+def test_a_custom_processor_sees_every_token_before_its_own_r05(any_pair):
     processor = {"custom_logit_processor": ForbidRepeats.to_str(), "sampling": {"custom_params": {}}}
     requests = [{"input_ids": prompt, **processor} for prompt in prompts(3, seed=5)]
     requests.append({"input_ids": prompts(1, seed=6)[0], "sampling": CONTROLS["repetition_penalty"]})
-    plain, dflash = pair.run(requests)
+    plain, dflash = any_pair.run(requests)
     assert_same_tokens(plain, dflash)
     for answer in dflash[:3]:
         assert len(set(answer["output_ids"])) == len(answer["output_ids"]) > 20
 
 
 @pytest.mark.parametrize("side", ["plain", "dflash"])
-def test_a_failing_processor_ends_its_own_request_alone(pair, side):
+def test_a_failing_processor_ends_its_own_request_alone(any_pair, side):
     """Four requests share the processor, and a fifth the batch: two fail, early and late, two are served to the end."""
-    server = getattr(pair, side)
+    server = getattr(any_pair, side)
     inputs = prompts(5, seed=16)
     expected = [server.generate(input_ids=prompt, max_new_tokens=TOKENS)["output_ids"] for prompt in inputs]
     params = [{"tokens": 0}, {"tokens": 20}, {"tokens": 1000}, {"tokens": 1000}]
@@ -110,14 +121,14 @@ def test_a_processor_that_never_works_is_a_bad_request(pair, side, processor, re
     assert answer.status_code == 400 and reason in answer.text, answer.text
 
 
-def test_requests_with_different_controls_share_a_batch_r05(pair):
+def test_requests_with_different_controls_share_a_batch_r05(any_pair):
     """Of different lengths, so that the batch is filtered and merged while penalties are in it."""
     controls = [{}, *CONTROLS.values()]
     requests = [
         {"input_ids": prompt, "sampling": sampling, "max_new_tokens": 22 + 4 * (index % 7)}
         for index, (prompt, sampling) in enumerate(zip(prompts(2 * len(controls), seed=7), 2 * controls, strict=True))
     ]
-    assert_same_tokens(*pair.run(requests))
+    assert_same_tokens(*any_pair.run(requests))
 
 
 @pytest.mark.parametrize("sampling", [dict(temperature=1.0, top_k=1), dict(top_p=1e-4), dict(temperature=1e-6)])
@@ -132,14 +143,14 @@ def test_degenerate_sampling_is_greedy_also_beside_sampled_requests_r08(pair, sa
 
 
 @pytest.mark.parametrize("name", SAMPLED)
-def test_sampled_tokens_have_plain_decodings_distribution_r08(pair, name):
+def test_sampled_tokens_have_plain_decodings_distribution_r08(any_pair, name):
     """20,000 tokens per server, in short runs from one prompt; the sets of runs are compared as a whole."""
     prompt = prompts(1, seed=9)[0]
     arguments = dict(input_ids=[prompt] * 5000, sampling=SAMPLED[name], max_new_tokens=4)
-    plain = [tuple(answer["output_ids"]) for answer in pair.plain.generate(**arguments)]
+    plain = [tuple(answer["output_ids"]) for answer in any_pair.plain.generate(**arguments)]
     likely = Counter(run[:2] for run in plain).most_common(1)[0][0]
-    pair.propose([(prompt, list(max(plain, key=lambda run: (run[:2] == likely, plain.count(run)))))])
-    answers = pair.dflash.generate(**arguments)
+    any_pair.propose([(prompt, list(max(plain, key=lambda run: (run[:2] == likely, plain.count(run)))))])
+    answers = any_pair.dflash.generate(**arguments)
     dflash = [tuple(answer["output_ids"]) for answer in answers]
 
     rounds = sum(answer["meta_info"].get("spec_verify_ct", 0) for answer in answers)
@@ -154,9 +165,9 @@ def test_sampled_tokens_have_plain_decodings_distribution_r08(pair, name):
 
 
 @pytest.mark.parametrize("sampling", [{}, CONTROLS["all_penalties"]], ids=["greedy", "penalties"])
-def test_one_logprob_per_token_equal_to_plain_decodings_r06(pair, sampling):
+def test_one_logprob_per_token_equal_to_plain_decodings_r06(any_pair, sampling):
     logprobs = {"return_logprob": True, "top_logprobs_num": 3, "sampling": sampling}
-    plain, dflash = pair.run([{"input_ids": prompt, **logprobs} for prompt in prompts(2, seed=10)])
+    plain, dflash = any_pair.run([{"input_ids": prompt, **logprobs} for prompt in prompts(2, seed=10)])
     assert_same_tokens(plain, dflash)
     for expected, answer in zip(plain, dflash, strict=True):
         assert_same_logprobs(expected, answer)
@@ -170,12 +181,12 @@ def assert_same_logprobs(plain, dflash) -> None:
         assert [token for _, token, _ in one] == [token for _, token, _ in other]
 
 
-def test_penalties_survive_retraction_r05(pair):
+def test_penalties_survive_retraction_r05(any_pair):
     """Requests are thrown out and come back every few steps; their counts come back with them."""
     requests = [{"input_ids": prompt, "sampling": CONTROLS["all_penalties"]} for prompt in prompts(6, seed=15)]
-    plain, _ = pair.run(requests)
-    dflash = pair.retracting.generate_concurrently([{**r, "max_new_tokens": TOKENS} for r in requests])
-    assert pair.retracting.log.count("Testing retraction") > 2
+    plain, _ = any_pair.run(requests)
+    dflash = any_pair.retracting.generate_concurrently([{**r, "max_new_tokens": TOKENS} for r in requests])
+    assert any_pair.retracting.log.count("Testing retraction") > 2
     assert_same_tokens(plain, dflash)
 
 

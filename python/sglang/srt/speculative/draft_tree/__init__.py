@@ -9,6 +9,7 @@ its depth. A chain is the tree in which every node hangs below the one before it
     verify       one target forward over all nodes              worker.py, verify.py, capture.py
                  logits of a node as in plain decoding          node_adjustments.py, custom_processors.py
     accept       the target's draw at every node, then a walk   target_draw.py; sglang/kernels/draft_tree
+                 a set length instead, for measurements         forced_acceptance.py
     commit       KV and counts of what was emitted              worker.py; penalty_counts.py, emitted_tokens.py
 
 `DraftTreeWorker._decode` is that round, a call a stage. Without a tree budget upstream's own worker drafts, verifies

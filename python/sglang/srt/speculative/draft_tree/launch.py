@@ -7,15 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sglang.srt.arg_groups.overrides import (
-    attention_backends_of,
-    declare_resolution,
-    model_config_of,
-    resolved_view,
-    resolving_view,
-    use_mla_backend,
-)
-from sglang.srt.environ import envs
+from sglang.srt.arg_groups import overrides
+from sglang.srt.arg_groups.overrides import declare_resolution, model_config_of, resolving_view
 from sglang.srt.platforms import current_platform
 from sglang.srt.speculative.draft_tree.accept_thresholds import LOSSLESS, THRESHOLDS
 from sglang.srt.speculative.draft_tree.config import MAX_BUDGET, MAX_TOPK
@@ -165,7 +158,6 @@ def _refuse_combinations(cfg: Any) -> None:
             cfg.speculative_use_block_verification,
             "a tree is accepted by the target's own draws",
         ),
-        "SGLANG_SIMULATE_ACC_LEN": (envs.SGLANG_SIMULATE_ACC_LEN.get() > 0, "forced acceptance knows chains only"),
     }
     for name in THRESHOLDS:
         flag = f"--{name.replace('_', '-')}"
@@ -176,9 +168,9 @@ def _refuse_combinations(cfg: Any) -> None:
 
 
 def _check_backend(server_args: ServerArgs, cfg: Any) -> None:
-    prefill, decode = attention_backends_of(resolved_view(server_args))
+    prefill, decode = overrides.attention_backends_of(overrides.resolved_view(server_args))
     backend = decode if cfg.speculative_attention_mode == "decode" else prefill
-    able = TREE_BACKENDS_MLA if use_mla_backend(server_args) else TREE_BACKENDS
+    able = TREE_BACKENDS_MLA if overrides.use_mla_backend(server_args) else TREE_BACKENDS
     if current_platform.is_out_of_tree():
         able = tuple(getattr(current_platform, "tree_attention_backends", ()))
     if backend in able:

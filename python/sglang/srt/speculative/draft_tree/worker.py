@@ -23,6 +23,7 @@ from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2, _resolve_dfl
 from sglang.srt.speculative.draft_tree.config import draft_tree_config
 from sglang.srt.speculative.draft_tree.custom_processors import apply_custom_processors
 from sglang.srt.speculative.draft_tree.emitted_tokens import remembers_emitted_tokens
+from sglang.srt.speculative.draft_tree.forced_acceptance import forced_path, forces_acceptance, with_certain_path
 from sglang.srt.speculative.draft_tree.lattice import (
     CapturedLattice,
     DraftLattice,
@@ -141,7 +142,7 @@ class DraftTreeWorker(DFlashWorkerV2):
         grammar_tree = self.grammar_tree(batch, tree, layout)  # its copy to the host must precede the verify
         verified = self.verify(batch, draft_input, window, tree, layout)
         draws = self.target_draws(batch, window, tree, layout, verified, grammar_tree, grammar_barrier)
-        path = walk(tree.tokens, tree.parents, draws, self.tree.path_length)
+        path = self.accept(tree, draws)
         return self.commit(batch, window, layout, verified, draws, path, on_publish)
 
     def open_window(self, batch: ScheduleBatch, draft_input: DFlashDraftInputV2) -> RoundWindow:
@@ -201,6 +202,8 @@ class DraftTreeWorker(DFlashWorkerV2):
         self, root_tokens: torch.Tensor, lattice: DraftLattice, window: RoundWindow
     ) -> tuple[DraftTree, TreeLayout]:
         """The best nodes under the budget, and what the verify forward needs to know of their shape."""
+        if forces_acceptance():
+            lattice = with_certain_path(lattice)
         tree = build_tree(root_tokens, lattice.token_ids, lattice.scores, self.tree.budget, lattice.pair_scores)
         layout = compile_tree(
             tree.parents, tree.depths, window.prefix_lens, window.mask, write_prefix=window.mask_has_prefix
@@ -289,6 +292,12 @@ class DraftTreeWorker(DFlashWorkerV2):
             site = SpecTpSyncSite.DFLASH_ACCEPT_SAMPLE
         self._tp_sync.sync(site, draws)
         return draws
+
+    def accept(self, tree: DraftTree, draws: torch.Tensor) -> AcceptedPath:
+        """The nodes that carry the target's own tokens, from the root down."""
+        if forces_acceptance():
+            return forced_path(tree, draws, self.tree.path_length)
+        return walk(tree.tokens, tree.parents, draws, self.tree.path_length)
 
     def commit(
         self,

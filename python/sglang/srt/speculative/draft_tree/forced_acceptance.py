@@ -1,0 +1,63 @@
+"""SGLANG_SIMULATE_ACC_LEN on trees: a set number of accepted tokens, whatever the draft is worth.
+
+For measuring speed without a trained draft. The output is meaningless, as it is with upstream's chain.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from sglang.kernels.draft_tree.accept_walk import AcceptedPath
+from sglang.kernels.draft_tree.tree_build import DraftTree
+from sglang.srt.speculative.draft_tree.lattice import DraftLattice
+from sglang.srt.speculative.spec_utils import (
+    SIMULATE_ACC_LEN,
+    SIMULATE_ACC_METHOD,
+    SIMULATE_ACC_TOKEN_MODE,
+    sample_simulated_acc_len,
+)
+
+# What upstream emits in its token mode "fixed".
+FIXED_TOKEN = 100
+
+
+def forces_acceptance() -> bool:
+    return SIMULATE_ACC_LEN > 0
+
+
+def with_certain_path(lattice: DraftLattice) -> DraftLattice:
+    """`lattice` with the best candidate of each depth as good as certain, so that a tree begins with their path."""
+    scores = lattice.scores.clone()
+    scores[:, :, 0] = 0.0
+    pair_scores = lattice.pair_scores
+    if pair_scores is not None:
+        pair_scores = pair_scores.clone()
+        pair_scores[:, :, 0, 0] = 0.0
+    return DraftLattice(lattice.token_ids, scores, pair_scores)
+
+
+def forced_path(tree: DraftTree, draws: torch.Tensor, depth: int, length: int | None = None) -> AcceptedPath:
+    """The first `length` nodes of each tree, which are a path in a tree of `with_certain_path`.
+
+    Args:
+        draws: [bs, nodes] int64, the target's token after every node; one of them is the bonus token.
+        depth: columns of the result.
+        length: tokens to emit, at most `depth`; by default drawn as the environment variables say.
+    """
+    if length is None:
+        length = sample_simulated_acc_len(SIMULATE_ACC_LEN, SIMULATE_ACC_METHOD, depth)
+    bs = len(draws)
+    column = torch.arange(depth, device=draws.device).expand(bs, depth)
+    accepted = column < length
+    emitted = torch.full_like(column, FIXED_TOKEN)
+    if SIMULATE_ACC_TOKEN_MODE == "real-draft-token":
+        following = tree.tokens[:, 1 : depth + 1]
+        emitted[:, : following.shape[1]] = following
+        emitted[:, length - 1] = draws[:, length - 1]
+    emitted = emitted.masked_fill(~accepted, 0)
+    return AcceptedPath(
+        node_ids=column.masked_fill(~accepted, -1),
+        length=torch.full((bs,), length, dtype=torch.int32, device=draws.device),
+        tokens=emitted,
+        bonus=emitted[:, length - 1].clone(),
+    )
