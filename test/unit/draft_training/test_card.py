@@ -29,7 +29,8 @@ EVALUATION = {
 
 def test_the_card_holds_the_numbers_of_the_run():
     card = make_card(CONFIG, TRAINING, EVALUATION, CURVE, "Title", "Target")
-    for found in ("14.9 million", "1,234 texts", "0.2 million", "75%", "| story | 75% |", "4,321 steps", "90 s of a schedule of 90 s.",
+    for found in ("14.9 million", "1,234 texts", "0.2 million", "75%", "| story | 75% |", "4,321 steps",
+                  "90 s of a schedule of 90 s.",
                   "| chat | 40 | 5000 | 2.50 | 2.71 | 2.92 | 3.13 | 3.24 | 3.35 |", "3.11", "3.10", "15.87 MB", "0.57%",
                   "bfloat16", "a device", "another device"):  # fmt: skip
         assert found in card
