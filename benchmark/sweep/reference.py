@@ -1,0 +1,97 @@
+"""Greedy outputs against plain decoding: equal, apart by rounding, or different.
+
+The plain server answers every prompt once with the log-probabilities of its best tokens. Where another output leaves
+the plain one, its token must be nearly as likely there as the plain one's: then rounding explains it, since another
+batch or another kernel adds the same numbers in another order. Behind that token the texts are about different things
+and are not compared. Anything else is a different text, however fast it came.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from .load import RequestRecord
+from .prompts import Prompt
+
+ALTERNATIVES = 5
+SAME, NEAR_TIE, DIFFERENT = "same", "near_tie", "different"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Plain decoding's answer to one prompt.
+
+    ``alternatives[i]`` are pairs of token id and log-probability in nats, best first, at output position ``i``.
+    """
+
+    output_ids: list[int]
+    alternatives: list[list[tuple[int, float]]]
+
+
+def fetch(url: str, prompts: Sequence[Prompt], sampling_params: dict[str, Any], workers: int = 8) -> list[Reference]:
+    """Asks the server at ``url`` for the reference of every prompt; raises requests.RequestException."""
+
+    def ask(prompt: Prompt) -> Reference:
+        body = {
+            "input_ids": prompt.input_ids,
+            "sampling_params": sampling_params,
+            "return_logprob": True,
+            "top_logprobs_num": ALTERNATIVES,
+        }
+        response = requests.post(f"{url}/generate", json=body, timeout=3600)
+        response.raise_for_status()
+        answer = response.json()
+        best = answer["meta_info"]["output_top_logprobs"]
+        return Reference(answer["output_ids"], [[(token, value) for value, token, _ in place] for place in best])
+
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(ask, prompts))
+
+
+def compare_one(reference: Reference, output_ids: Sequence[int], tolerance: float) -> str:
+    """Returns SAME, NEAR_TIE or DIFFERENT for one output; ``tolerance`` is in nats."""
+    expected = reference.output_ids
+    for place in range(max(len(expected), len(output_ids))):
+        if place >= len(expected) or place >= len(output_ids):
+            return DIFFERENT  # one goes on where the other ends, without a token that ended it
+        if expected[place] == output_ids[place]:
+            continue
+        likely = dict(reference.alternatives[place])
+        best = max(likely.values())
+        near = likely.get(output_ids[place], float("-inf")) >= best - tolerance
+        return NEAR_TIE if near else DIFFERENT
+    return SAME
+
+
+def compare(references: Sequence[Reference], records: Sequence[RequestRecord], tolerance: float) -> dict[str, Any]:
+    """Returns how many outputs are the same, near ties and different, and the verdict: ``same`` or ``different``."""
+    verdicts = Counter(compare_one(references[record.prompt], record.output_ids, tolerance) for record in records)
+    counts = {f"text_{verdict}": verdicts[verdict] for verdict in (SAME, NEAR_TIE, DIFFERENT)}
+    return {"text": DIFFERENT if verdicts[DIFFERENT] else SAME, **counts}
+
+
+def write(path: Path, digest: str, references: Sequence[Reference]) -> None:
+    """Writes ``references`` for the setup ``digest``; the file is complete or absent."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps({"digest": digest, "references": [asdict(reference) for reference in references]}))
+    temporary.replace(path)
+
+
+def read(path: Path, digest: str) -> list[Reference] | None:
+    """Returns what ``write`` wrote for ``digest``; None if it is absent or of another setup."""
+    if not path.is_file():
+        return None
+    content = json.loads(path.read_text())
+    if content["digest"] != digest:
+        return None
+    return [
+        Reference(entry["output_ids"], [[tuple(pair) for pair in place] for place in entry["alternatives"]])
+        for entry in content["references"]
+    ]

@@ -1,0 +1,132 @@
+"""A configuration's server: started here and ended with its block, or attached to by URL."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from sglang.bundled_pair.server_process import ServerError, ServerProcess, find_free_port
+
+from .config import BUNDLED, Configuration, Flag, SweepConfig, SweepError
+
+HOST = "127.0.0.1"
+FORCED_ACCEPT_LENGTH = "SGLANG_SIMULATE_ACC_LEN"
+_LONGEST_REASON = 400
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that answers; ``process`` is None where it was attached to."""
+
+    url: str
+    info: dict[str, Any]  # /server_info
+    process: ServerProcess | None
+
+    @property
+    def verify_width(self) -> int | None:
+        """Tokens that one round verifies per request, the root included; None without speculation."""
+        if not self.info.get("speculative_algorithm"):
+            return None
+        return self.info.get("speculative_num_draft_tokens")
+
+
+@contextmanager
+def serve(config: SweepConfig, configuration: Configuration, log: Path) -> Iterator[Served]:
+    """Yields a healthy server. Raises SweepError, in one line, where there is none or it does not do as it was told."""
+    if configuration.url:
+        yield _checked(configuration, Served(configuration.url.rstrip("/"), _info(configuration.url), None))
+        return
+    port = config.port or find_free_port()
+    try:
+        process = ServerProcess(
+            command(config, configuration, port),
+            host=HOST,
+            port=port,
+            log_path=log,
+            env={**os.environ, **environment(config, configuration)},
+            end_with_parent=True,
+        )
+    except (ServerError, OSError) as error:
+        raise SweepError(f"{configuration.name}: {error}") from None
+    try:
+        try:
+            process.wait_until_healthy(config.startup_seconds)
+        except ServerError as error:
+            raise SweepError(f"{str(error).splitlines()[0]}: {reason_in(log)}") from None
+        yield _checked(configuration, Served(process.base_url, _info(process.base_url), process))
+    finally:
+        process.stop(grace=5)
+
+
+def command(config: SweepConfig, configuration: Configuration, port: int) -> list[str]:
+    """Returns the server's command line."""
+    model, draft = model_and_draft(config)
+    flags: dict[str, Flag] = {"random-seed": config.seed, **config.flags, **configuration.flags}
+    if configuration.speculates and draft is not None:
+        flags.setdefault("speculative-draft-model-path", draft)
+    fixed = ["--model-path", model, "--host", HOST, "--port", str(port)]
+    python = configuration.python or sys.executable
+    return [python, "-m", "sglang.launch_server", *fixed, *(text for flag in flags.items() for text in _spell(*flag))]
+
+
+def environment(config: SweepConfig, configuration: Configuration) -> dict[str, str]:
+    """Returns the variables that the server gets besides this process's own."""
+    variables = {**config.env, **configuration.env}
+    if configuration.force_accept_length is not None:
+        variables[FORCED_ACCEPT_LENGTH] = str(configuration.force_accept_length)
+    return variables
+
+
+def model_and_draft(config: SweepConfig) -> tuple[str, str | None]:
+    """Returns the names or folders of target and draft, the bundled ones made where they are asked for."""
+    if BUNDLED not in (config.model, config.draft):
+        return config.model, config.draft
+    from sglang.bundled_pair import prepare_pair
+    from sglang.bundled_pair.errors import PairError
+
+    try:
+        pair = prepare_pair()
+    except PairError as error:
+        raise SweepError(f"the bundled pair cannot be made: {error}") from None
+    model = str(pair.target) if config.model == BUNDLED else config.model
+    return model, str(pair.draft) if config.draft == BUNDLED else config.draft
+
+
+def reason_in(log: Path) -> str:
+    """Returns the last line of ``log`` that names an error, else its last line, cut to a length for reading."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower()]
+    return (errors or lines or ["its log is empty"])[-1][:_LONGEST_REASON] + f" (log: {log})"
+
+
+def _checked(configuration: Configuration, served: Served) -> Served:
+    budget = configuration.tree_budget
+    if budget and served.verify_width != budget + 1:
+        raise SweepError(
+            f"a tree budget of {budget} was asked for and the server verifies {served.verify_width} tokens a round, "
+            "not one more than the budget: its log says why"
+        )
+    return served
+
+
+def _info(url: str) -> dict[str, Any]:
+    try:
+        response = requests.get(f"{url.rstrip('/')}/server_info", timeout=30)
+        response.raise_for_status()
+        return response.json()
+    except requests.RequestException as error:
+        raise SweepError(
+            f"no server answers at {url}: {type(error).__name__}; start it, or leave the key url out"
+        ) from None
+
+
+def _spell(name: str, value: Flag) -> list[str]:
+    if isinstance(value, bool):
+        return [f"--{name}"] if value else []
+    values = value if isinstance(value, list) else [value]
+    return [f"--{name}", *map(str, values)]
