@@ -1,4 +1,4 @@
-"""Accept length of the bundled pair: as stored, and the offline evaluator's, for the chain and for a tree of 32 nodes."""
+"""Accept length of the bundled pair, chain and tree of 32 nodes: as stored, and the offline evaluator's."""
 
 import json
 from typing import Any
