@@ -23,7 +23,6 @@ BLOCK = 4
 LAYOUTS = {
     "page 1": {"page_size": 1},
     "page 16, prompts in chunks of 16": {"page_size": 16, "chunked_prefill_size": 16},
-    "tree of 7, page 1": {"page_size": 1, "speculative_dflash_tree_budget": 7, "speculative_dflash_tree_topk": 3},
     "tree of 31, page 16, prompts in chunks of 16": {
         "page_size": 16,
         "chunked_prefill_size": 16,
@@ -31,9 +30,10 @@ LAYOUTS = {
     },
 }
 SHAPES = {  # budget, topk, page size
-    "one node": (1, 1, 1),
+    "one node": (1, 1, 64),
     "narrower than the block": (2, 4, 16),
     "a chain with room for more": (31, 1, 1),
+    "small": (7, 3, 1),
     "wide": (64, 16, 64),
 }
 WHOLE = {"ignore_eos": True}

@@ -12,6 +12,7 @@ TOKENS = 48
 # What changes where keys and values lie, but no token: the plain server does without, and many tests share it.
 LAYOUT = (
     "page_size",
+    "tp_size",
     "chunked_prefill_size",
     "max_total_tokens",
     "speculative_draft_window_size",
