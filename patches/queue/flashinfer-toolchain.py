@@ -1,8 +1,10 @@
-"""Description: Choose FlashInfer only where it can get its kernels, and let it build for the right target
+"""Description: One CUDA toolkit for all that a server compiles, and FlashInfer only where it can get its kernels
   The default attention and sampling backends were FlashInfer wherever it is installed, also without a compiler that
-  knows the GPU; the first request then failed to compile. The list of target architectures was overwritten with
+  knows the GPU; the first request then failed to compile. Compilers took the first toolkit of their search order, also
+  where it is too old or incomplete and a good one lies beside it. The list of target architectures was overwritten with
   12.0a on SM120, also where nvcc has the family target 12.0f, and whatever the user had set was lost. Where FlashInfer
-  is asked for by name, nothing said before the first use that it cannot compile.
+  is asked for by name, nothing said before the first use that it cannot compile. No extension point runs before the
+  backends are chosen, or sets the environment of a launch.
 Origin: vendor
 Forwarded: no, to be reported
 Touches: sglang/srt/utils/common.py :: set_cuda_arch
@@ -36,17 +38,17 @@ EDITS = (
         "sglang/srt/utils/common.py",
         "set_cuda_arch",
         expression("f\"{arch}{'a' if capability[0] >= 9 else ''}\""),
-        "arch_list(capability, {match})",
+        "runtime_arch_list(capability, {match})",
         module=_TOOLCHAIN,
-        name="arch_list",
+        name="runtime_arch_list",
     ),
     _if_usable("sglang/srt/arg_groups/model_override_base.py", "get_default_attn_backend", "attention"),
     _if_usable("sglang/srt/arg_groups/overrides.py", "_sampling_backend_default", "sampling"),
     Insert(
         "sglang/srt/entrypoints/engine.py",
         "_set_envs_and_config",
-        "warn_of_unusable_flashinfer(server_args)",
+        "prepare_toolkit(server_args)",
         module=_TOOLCHAIN,
-        name="warn_of_unusable_flashinfer",
+        name="prepare_toolkit",
     ),
 )

@@ -1,8 +1,9 @@
-"""Whether FlashInfer can get its kernels on this machine, and for which architecture it should build them.
+"""One CUDA toolkit for everything that a server compiles, and FlashInfer only where it can get its kernels.
 
-FlashInfer compiles kernels on first use unless a package with prebuilt ones is installed. The compiler is the nvcc of
-CUDA_HOME or CUDA_PATH, else the one on PATH, else the one of /usr/local/cuda; what it can build decides, not the CUDA
-that PyTorch was built with. The facts about FlashInfer are those of release 0.7.2.
+FlashInfer and upstream's kernels are compiled on first use, with the nvcc of CUDA_HOME or CUDA_PATH, else the one on
+PATH, else the one of /usr/local/cuda; what it can build decides, not the CUDA that PyTorch was built with. Before the
+first of them, one toolkit is chosen by the rules of ``sglang.cuda_doctor.toolkit_rules`` and set for this process and
+those that it starts. Prebuilt FlashInfer kernels, where a package with them is installed, need no toolkit.
 """
 
 from __future__ import annotations
@@ -13,12 +14,22 @@ import importlib.util
 import logging
 import os
 import re
-import shutil
-import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from sglang.cuda_doctor.toolkit_rules import (
+    Choice,
+    Problem,
+    choose_toolkit,
+    compile_environment,
+    target_list,
+    text,
+)
+from sglang.cuda_doctor.toolkits import DEFAULT_HOME, Toolkit, Version, find_toolkits, named_home
+from sglang.srt.environ import envs, third_party_cache_defaults
+from sglang.srt.utils.jit_cache import cache_key, compiled_versions, drop_half_finished
+from sglang.srt.utils.link_libraries import link_libraries
 
 if TYPE_CHECKING:
     from sglang.srt.server_args import ServerArgs
@@ -26,145 +37,121 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ARCH_LIST_VARIABLE = "FLASHINFER_CUDA_ARCH_LIST"
-DEFAULT_CUDA_HOME = Path("/usr/local/cuda")
-_PROBE_SECONDS = 20
-
-Version = tuple[int, int]
-
-# The first nvcc that knows a GPU, by compute capability. Newer GPUs of a row's major version need what is listed for
-# (major, None).
-_FIRST_NVCC: dict[tuple[int, int | None], Version] = {
-    (10, 0): (12, 8),
-    (10, None): (12, 9),
-    (12, 0): (12, 8),
-    (12, None): (12, 9),
-}
-# From here on nvcc has the family target of compute capability 12.0.
-_FAMILY_TARGET_NVCC = (12, 9)
-# Headers beyond the compiler's own that a use of FlashInfer compiles against.
-_HEADERS = {"attention": (), "sampling": ("curand_kernel.h",)}
+_WORKSPACE_VARIABLE = "FLASHINFER_WORKSPACE_BASE"
+_CUBIN_VARIABLE = "FLASHINFER_CUBIN_DIR"
+_OTHER_BACKEND = {"attention": "triton", "sampling": "pytorch"}
 
 
-@dataclass(frozen=True)
-class Toolkit:
-    """The CUDA toolkit that FlashInfer would compile with."""
+@functools.cache
+def chosen_toolkit() -> Choice:
+    """The toolkit that this machine's GPUs are compiled for with; chosen and set for this process by the first call.
 
-    home: Path
-    version: Version | None  # of its nvcc; None where that cannot be run
-    problem: str | None = None  # what is wrong with its nvcc
-
-
-def find_toolkit(environment: Mapping[str, str] = os.environ) -> Toolkit:
-    """The toolkit by FlashInfer's own order of search, and the version that its nvcc reports."""
-    home = environment.get("CUDA_HOME") or environment.get("CUDA_PATH")
-    if home is None:
-        nvcc = shutil.which("nvcc", path=environment.get("PATH"))
-        home = Path(nvcc).parent.parent if nvcc else DEFAULT_CUDA_HOME
-    return read_toolkit(Path(home))
-
-
-def read_toolkit(home: Path) -> Toolkit:
-    """The toolkit at ``home``; what cannot be read is told in ``problem``."""
-    nvcc = home / "bin" / "nvcc"
-    if not nvcc.is_file():
-        return Toolkit(home, None, f"there is no {nvcc}")
-    try:
-        output = subprocess.run(
-            [nvcc, "--version"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True
-        ).stdout
-    except (OSError, subprocess.SubprocessError) as error:
-        return Toolkit(home, None, f"{nvcc} cannot be run ({type(error).__name__})")
-    release = re.search(r"release (\d+)\.(\d+)", output)
-    if release is None:
-        return Toolkit(home, None, f"{nvcc} does not tell its release")
-    return Toolkit(home, (int(release[1]), int(release[2])))
+    Sets CUDA_HOME, the list of target architectures and the folder of FlashInfer's kernels, and logs one line.
+    """
+    capabilities = _capabilities()
+    toolkits = find_toolkits(default_home=DEFAULT_HOME)
+    choice = choose_toolkit(toolkits, capabilities, _torch_cuda())
+    if choice.toolkit is None:
+        return choice
+    toolkit, named = choice.toolkit, named_home(os.environ)
+    cache = Path(os.path.expanduser(envs.SGLANG_CACHE_DIR.get()))
+    links = cache / "cuda-links" / cache_key(toolkit, "", {})
+    environment = compile_environment(toolkit, os.environ, links)
+    if "LIBRARY_PATH" in environment:
+        link_libraries(toolkit, links)
+    os.environ.update(environment)
+    os.environ[ARCH_LIST_VARIABLE] = arch_list(capabilities, toolkit.nvcc)
+    workspace = _set_flashinfer_cache(toolkit, os.environ[ARCH_LIST_VARIABLE])
+    replaced = f" in place of {named[1]}={named[0]}" if named and toolkit.source != named[1] else ""
+    logger.info(
+        "CUDA toolkit: %s (nvcc %s)%s, %s; targets %s; FlashInfer's kernels in %s",
+        toolkit.home,
+        toolkit.build or text(toolkit.nvcc),
+        replaced,
+        choice.reason,
+        os.environ[ARCH_LIST_VARIABLE],
+        workspace,
+    )
+    return choice
 
 
 def flashinfer_problem(
-    capability: Version, use: str, toolkit: Toolkit, prebuilt: frozenset[str], environment: Mapping[str, str]
-) -> str | None:
-    """Why FlashInfer cannot get its kernels for a GPU of compute ``capability``, or None if it can.
+    capabilities: Collection[Version],
+    use: str,
+    choice: Choice,
+    prebuilt: frozenset[str],
+    environment: Mapping[str, str],
+) -> Problem | None:
+    """Why FlashInfer cannot get its kernels for GPUs of compute ``capabilities``, or None if it can.
 
     ``use`` is "attention" or "sampling"; ``prebuilt`` holds the architectures of installed prebuilt kernels ("sm90a").
     """
-    major, minor = capability
-    if any(_runs_on(architecture, capability) for architecture in prebuilt):
+    if capabilities and all(any(_runs_on(built, gpu) for built in prebuilt) for gpu in capabilities):
         return None
     if environment.get("FLASHINFER_DISABLE_JIT"):
-        return "FLASHINFER_DISABLE_JIT is set and no prebuilt kernels for this GPU are installed (flashinfer-jit-cache)"
-    if toolkit.version is None:
-        return f"{toolkit.problem}; set CUDA_HOME to a CUDA toolkit, or install flashinfer-jit-cache"
-    needed = _FIRST_NVCC.get(capability) or _FIRST_NVCC.get((major, None))
-    if needed is not None and toolkit.version < needed:
-        return (
-            f"the CUDA toolkit at {toolkit.home} is {_text(toolkit.version)}, and a GPU of compute capability "
-            f"{major}.{minor} needs {_text(needed)} or newer{_newer_toolkit(needed, toolkit.home)}"
+        return Problem(
+            "FLASHINFER_DISABLE_JIT is set and no prebuilt kernels for this GPU are installed",
+            "unset it, or pip install flashinfer-jit-cache",
         )
-    missing = [header for header in _HEADERS[use] if not _has_header(toolkit.home, header)]
-    if missing:
-        return (
-            f"the CUDA toolkit at {toolkit.home} has no {', '.join(missing)}; install its cuRAND development files "
-            f"(libcurand-dev-{toolkit.version[0]}-{toolkit.version[1]})"
-        )
-    return None
+    return choice.problems.get(use)
 
 
 def choose_flashinfer(available: bool, use: str) -> bool:
     """Whether to choose FlashInfer by default for ``use`` ("attention" or "sampling").
 
     ``available`` says whether it is installed on a CUDA machine. If it cannot get its kernels, the reason is logged
-    and the answer is no: the default is then a backend that compiles nothing with nvcc.
+    once and the answer is no: the default is then a backend that compiles nothing with nvcc.
     """
     if not available:
         return False
-    from sglang.srt.runtime_context import get_platform
+    problems = _problems()
+    if problems:
+        taken = " and ".join(f"{_OTHER_BACKEND[lost]} for {lost}" for lost in problems)
+        causes = "; ".join(dict.fromkeys(str(problem) for problem in problems.values()))
+        _warn_once(f"FlashInfer cannot compile its kernels here, so the default is {taken}: {causes}.")
+    return use not in problems
 
-    capability = get_platform().device_capability
-    problem = flashinfer_problem(capability, use, find_toolkit(), prebuilt_architectures(), os.environ)
-    if problem is not None:
-        _warn_once(f"FlashInfer is not taken as the default {use} backend: {problem}.")
-    return problem is None
 
-
-def warn_of_unusable_flashinfer(server_args: ServerArgs) -> None:
-    """Say at start that FlashInfer, asked for by name, cannot compile here; the default is never one that cannot.
+def prepare_toolkit(server_args: ServerArgs) -> None:
+    """Set the toolkit for the processes of a launch, and say if FlashInfer, asked for by name, cannot compile here.
 
     A warning and no refusal, since kernels that an earlier start compiled are in FlashInfer's cache.
     """
     from sglang.srt.arg_groups.overrides import attention_backends_of, resolved_view
     from sglang.srt.runtime_context import get_platform
 
+    if not get_platform().is_cuda:
+        return
+    problems = _problems()
     view = resolved_view(server_args)
     named = {
         "attention": "flashinfer" in (*attention_backends_of(view), view.speculative_draft_attention_backend),
         "sampling": view.sampling_backend == "flashinfer",
     }
-    if not any(named.values()) or not get_platform().has_flashinfer:
-        return
-    capability = get_platform().device_capability
-    for use in (use for use, asked_for in named.items() if asked_for):
-        problem = flashinfer_problem(capability, use, find_toolkit(), prebuilt_architectures(), os.environ)
-        if problem is not None:
-            other = {"attention": "triton", "sampling": "pytorch"}[use]
+    for use, problem in problems.items():
+        if named[use] and get_platform().has_flashinfer:
             _warn_once(
                 f"--{use}-backend flashinfer: FlashInfer cannot compile its kernels: {problem}. Unless an earlier "
-                f"start compiled them, the first use fails; --{use}-backend {other} needs no nvcc."
+                f"start compiled them, the first use fails; --{use}-backend {_OTHER_BACKEND[use]} needs no nvcc."
             )
 
 
-def arch_list(capability: Version, upstream_default: str) -> str:
+def runtime_arch_list(capability: Version, upstream_default: str) -> str:
+    """The architectures that a model process builds for: as launched, or where nothing was chosen, upstream's own."""
+    if os.environ.get(ARCH_LIST_VARIABLE, "").strip():
+        return arch_list({capability}, None)
+    chosen_toolkit()
+    return os.environ.get(ARCH_LIST_VARIABLE) or upstream_default
+
+
+def arch_list(capabilities: Collection[Version], nvcc: Version | None) -> str:
     """The architectures that FlashInfer should build for, as its environment variable spells them.
 
-    What the user set is kept, in the separators that FlashInfer reads. Otherwise it is ``upstream_default``, except on
-    compute capability 12.x, where the family target is better where nvcc has it. Raises ValueError for a user's list
-    that is none.
+    What the user set is kept, in the separators that FlashInfer reads. Raises ValueError for a user's list that is
+    none.
     """
     asked_for = os.environ.get(ARCH_LIST_VARIABLE, "").strip()
-    if asked_for:
-        return _normalized(asked_for, capability)
-    if capability == (12, 0):
-        return "12.0f" if _compiler_version() >= _FAMILY_TARGET_NVCC else "12.0a"
-    return upstream_default
+    return _normalized(asked_for, capabilities) if asked_for else target_list(capabilities, nvcc)
 
 
 @functools.cache
@@ -180,6 +167,50 @@ def prebuilt_architectures() -> frozenset[str]:
         return frozenset()
 
 
+def _problems() -> dict[str, Problem]:
+    """By use of FlashInfer, why it cannot get its kernels; empty where it can."""
+    choice, capabilities = chosen_toolkit(), _capabilities()
+    found = {
+        use: flashinfer_problem(capabilities, use, choice, prebuilt_architectures(), os.environ)
+        for use in _OTHER_BACKEND
+    }
+    return {use: problem for use, problem in found.items() if problem is not None}
+
+
+def _set_flashinfer_cache(toolkit: Toolkit, targets: str) -> Path:
+    """Give FlashInfer's kernels a folder of their own for what they are compiled from, unless the user named one."""
+    default = third_party_cache_defaults()[_WORKSPACE_VARIABLE]
+    present = os.environ.get(_WORKSPACE_VARIABLE, default)
+    if present == default:
+        if importlib.util.find_spec("flashinfer_cubin") is None:
+            # Fetched binaries depend on FlashInfer's version alone: one copy for all folders.
+            os.environ.setdefault(_CUBIN_VARIABLE, str(Path(default, ".cache", "flashinfer", "cubins")))
+        present = str(Path(default, "flashinfer", cache_key(toolkit, targets, compiled_versions())))
+        os.environ[_WORKSPACE_VARIABLE] = present
+    dropped = drop_half_finished(Path(present))
+    if dropped:
+        logger.warning("Half-finished FlashInfer builds were removed and will be compiled anew: %s", ", ".join(dropped))
+    return Path(present)
+
+
+def _capabilities() -> frozenset[Version]:
+    import torch
+
+    from sglang.srt.runtime_context import get_platform
+
+    others = {torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())}
+    return frozenset(others | {get_platform().device_capability})
+
+
+def _torch_cuda() -> Version | None:
+    import torch
+
+    if torch.version.cuda is None:
+        return None
+    major, minor = torch.version.cuda.split(".")[:2]
+    return int(major), int(minor)
+
+
 def _runs_on(architecture: str, capability: Version) -> bool:
     """Whether kernels built for ``architecture`` run on the GPU: "a" targets on their own, others on later ones too."""
     target = re.fullmatch(r"sm(\d{1,2})(\d)([af]?)", architecture)
@@ -188,18 +219,7 @@ def _runs_on(architecture: str, capability: Version) -> bool:
     return int(target[2]) == capability[1] or (target[3] != "a" and int(target[2]) < capability[1])
 
 
-def _compiler_version() -> Version:
-    """Of nvcc, or where there is none, of the CUDA that PyTorch was built with, as FlashInfer counts."""
-    version = find_toolkit().version
-    if version is not None:
-        return version
-    import torch
-
-    major, minor = (torch.version.cuda or "0.0").split(".")[:2]
-    return int(major), int(minor)
-
-
-def _normalized(asked_for: str, capability: Version) -> str:
+def _normalized(asked_for: str, capabilities: Collection[Version]) -> str:
     entries = re.split(r"[\s,;]+", asked_for.strip(" ,;"))
     for entry in entries:
         if not re.fullmatch(r"\d+\.\d+[af]?", entry):
@@ -207,34 +227,17 @@ def _normalized(asked_for: str, capability: Version) -> str:
                 f"{ARCH_LIST_VARIABLE}={asked_for!r}: {entry!r} is no compute capability. Write them as in "
                 "'9.0a 12.0f', or unset the variable."
             )
-    this_gpu = f"{capability[0]}.{capability[1]}"
-    if this_gpu not in {entry.rstrip("af") for entry in entries}:
+    missing = {text(capability) for capability in capabilities} - {entry.rstrip("af") for entry in entries}
+    if missing:
         logger.warning(
             "%s=%s does not name this GPU (%s): FlashInfer's kernels will not run on it.",
             ARCH_LIST_VARIABLE,
             asked_for,
-            this_gpu,
+            ", ".join(sorted(missing)),
         )
     return " ".join(entries)
-
-
-def _newer_toolkit(needed: Version, current: Path) -> str:
-    """Where another toolkit would do, as the end of a sentence."""
-    for home in sorted(DEFAULT_CUDA_HOME.parent.glob("cuda-*"), reverse=True):
-        toolkit = read_toolkit(home)
-        if home != current and toolkit.version is not None and toolkit.version >= needed:
-            return f"; {home} is {_text(toolkit.version)}: set CUDA_HOME={home}"
-    return ""
-
-
-def _has_header(home: Path, header: str) -> bool:
-    return any((folder / header).is_file() for folder in [home / "include", *home.glob("targets/*/include")])
 
 
 @functools.cache
 def _warn_once(message: str) -> None:
     logger.warning(message)
-
-
-def _text(version: Version) -> str:
-    return f"{version[0]}.{version[1]}"

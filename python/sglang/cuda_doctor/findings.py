@@ -1,0 +1,43 @@
+"""From facts to findings. A finding says what is wrong, and ends with a command that mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from .facts import Facts
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that somebody should know.
+
+    ``severity`` is "error" where serving fails or hangs until somebody acts, "note" where the server copes by itself
+    or is merely slower.
+    """
+
+    name: str  # of the rule, in words with hyphens
+    severity: Literal["error", "note"]
+    what: str
+    fix: str
+
+    def __post_init__(self) -> None:
+        if not self.what.strip() or not self.fix.strip():
+            raise ValueError(f"finding {self.name!r}: what is wrong and what mends it are both needed")
+
+
+Rule = Callable[[Facts], Iterator[Finding]]
+
+
+def diagnose(facts: Facts) -> list[Finding]:
+    """All findings about a machine, errors first."""
+    from . import gpu_rules, peer_rules, software_rules, toolchain_rules
+
+    found = [
+        finding
+        for rules in (gpu_rules, toolchain_rules, software_rules, peer_rules)
+        for rule in rules.RULES
+        for finding in rule(facts)
+    ]
+    return sorted(found, key=lambda finding: finding.severity != "error")
