@@ -5,10 +5,13 @@ the first words, filled at random, so that code, arithmetic, questions and stori
 """
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 CONTENT = "\x00content\x00"
+DOCSTRING_QUOTES = ('"""', "'''")
+_WHOLE_PARTS = re.compile(r".*(?:[.?!](?=\s)|\n)", re.DOTALL)
 
 _SYSTEM_PROMPTS = (
     "You are a helpful assistant.",
@@ -128,9 +131,20 @@ class Opener:
     stop: str | None
     template: str
 
-    def prompt(self, continuation: str) -> str:
-        """Returns the whole prompt, the continuation cut before ``stop``."""
-        content = self.body + (continuation.split(self.stop)[0] if self.stop else "")
+    def prompt(self, continuation: str) -> str | None:
+        """Returns the whole prompt, the continuation cut before ``stop``.
+
+        One that never came to ``stop`` is cut after its last whole sentence or line; None where it has none.
+        """
+        content = self.body
+        if self.stop is not None:
+            added, stop, _ = continuation.partition(self.stop)
+            if not stop:
+                whole = _WHOLE_PARTS.match(added)
+                if whole is None or not whole[0].strip():
+                    return None
+                added = whole[0]
+            content += added
         return self.template.replace(CONTENT, content.rstrip())
 
 

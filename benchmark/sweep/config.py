@@ -36,6 +36,8 @@ class Workload(_Strict):
     """Tokens of a prompt, for ``random`` alone."""
     ignore_eos: bool = False
     """Go on behind the end of the answer. Answers then tend to loop, which drafts guess easily."""
+    chat_template_kwargs: dict[str, Any] = {}
+    """For the target's chat template, such as ``{enable_thinking: false}``."""
     temperature: float = Field(0.0, ge=0)
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = -1
@@ -63,11 +65,15 @@ class Configuration(_Strict):
     """Flags of the server without their dashes: ``true`` gives the bare flag, ``false`` leaves it out."""
     env: dict[str, str] = {}
     python: str | None = None
-    """Interpreter whose ``sglang`` is served, such as that of an environment with the unpatched release."""
+    """Interpreter whose ``sglang`` is served, such as that of an environment with the unpatched release. Environment
+    variables are expanded."""
     url: str | None = None
     """A running server to attach to; nothing is started, and ``flags``, ``env`` and ``python`` stay empty."""
     force_accept_length: float | None = Field(None, ge=1)
     """Accept length that the server is told to simulate: speed without regard to what is accepted, text is noise."""
+
+    baseline: str | None = None
+    """Name of the configuration that this one's speed is compared with; by default the sweep's reference."""
 
     @model_validator(mode="after")
     def _attached_is_as_it_is(self) -> "Configuration":
@@ -125,6 +131,8 @@ class SweepConfig(_Strict):
         if self.reference is not None and self.reference not in names:
             raise ValueError(f"reference {self.reference} is no configuration; there are {', '.join(names)}")
         for configuration in self.configurations:
+            if configuration.baseline not in (None, *names):
+                raise ValueError(f"baseline {configuration.baseline} of {configuration.name} is no configuration")
             own = "speculative-draft-model-path" in {**self.flags, **configuration.flags}
             if configuration.speculates and self.draft is None and not own:
                 raise ValueError(f"configuration {configuration.name} speculates: give the draft with the key draft")

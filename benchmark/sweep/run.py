@@ -117,6 +117,7 @@ class Sweep:
             "digest": cell.digest,
             "time": _now(),
             "plain": configuration.name == self._config.reference,
+            "baseline": configuration.baseline or self._config.reference,
             "tree_budget": configuration.tree_budget or None,
             "verify_width": served.verify_width,
             "forced_accept_length": configuration.force_accept_length,
@@ -135,7 +136,9 @@ class Sweep:
     def _load_prompts(self) -> dict[str, list[Prompt]]:
         from transformers import AutoTokenizer
 
-        tokenizer = AutoTokenizer.from_pretrained(self._model)
+        tokenizer = AutoTokenizer.from_pretrained(
+            self._model, trust_remote_code=bool(self._config.flags.get("trust-remote-code"))
+        )
         most = max(self._config.concurrency)
         return {
             workload.name: load_prompts(workload, tokenizer, self._config.seed, workload.requests_at(most))

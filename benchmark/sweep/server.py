@@ -1,6 +1,8 @@
 """A configuration's server: started here and ended with its block, or attached to by URL."""
 
 import os
+import re
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ from .config import BUNDLED, Configuration, Flag, SweepConfig, SweepError
 HOST = "127.0.0.1"
 FORCED_ACCEPT_LENGTH = "SGLANG_SIMULATE_ACC_LEN"
 _LONGEST_REASON = 400
+_ERROR = re.compile(r"\b(\w*Error|\w*Exception|error)\b:")
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Served:
 def serve(config: SweepConfig, configuration: Configuration, log: Path) -> Iterator[Served]:
     """Yields a healthy server. Raises SweepError, in one line, where there is none or it does not do as it was told."""
     if configuration.url:
-        yield _checked(configuration, Served(configuration.url.rstrip("/"), _info(configuration.url), None))
+        yield checked(configuration, Served(configuration.url.rstrip("/"), _info(configuration.url), None))
         return
     port = config.port or find_free_port()
     try:
@@ -58,7 +61,7 @@ def serve(config: SweepConfig, configuration: Configuration, log: Path) -> Itera
             process.wait_until_healthy(config.startup_seconds)
         except ServerError as error:
             raise SweepError(f"{str(error).splitlines()[0]}: {reason_in(log)}") from None
-        yield _checked(configuration, Served(process.base_url, _info(process.base_url), process))
+        yield checked(configuration, Served(process.base_url, _info(process.base_url), process))
     finally:
         process.stop(grace=5)
 
@@ -70,8 +73,26 @@ def command(config: SweepConfig, configuration: Configuration, port: int) -> lis
     if configuration.speculates and draft is not None:
         flags.setdefault("speculative-draft-model-path", draft)
     fixed = ["--model-path", model, "--host", HOST, "--port", str(port)]
-    python = configuration.python or sys.executable
-    return [python, "-m", "sglang.launch_server", *fixed, *(text for flag in flags.items() for text in _spell(*flag))]
+    return [
+        interpreter(configuration),
+        "-m",
+        "sglang.launch_server",
+        *fixed,
+        *(text for flag in flags.items() for text in _spell(*flag)),
+    ]
+
+
+def interpreter(configuration: Configuration) -> str:
+    """Returns the Python that serves ``configuration``. Raises SweepError if it is not there."""
+    if configuration.python is None:
+        return sys.executable
+    found = shutil.which(os.path.expandvars(os.path.expanduser(configuration.python)))
+    if found is None:
+        raise SweepError(
+            f"{configuration.name}: there is no interpreter {configuration.python}; "
+            "name one whose sglang is to be measured, or set the variable in it"
+        )
+    return found
 
 
 def environment(config: SweepConfig, configuration: Configuration) -> dict[str, str]:
@@ -100,11 +121,12 @@ def model_and_draft(config: SweepConfig) -> tuple[str, str | None]:
 def reason_in(log: Path) -> str:
     """Returns the last line of ``log`` that names an error, else its last line, cut to a length for reading."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    errors = [line for line in lines if "error" in line.lower()]
+    errors = [line for line in lines if _ERROR.search(line)]
     return (errors or lines or ["its log is empty"])[-1][:_LONGEST_REASON] + f" (log: {log})"
 
 
-def _checked(configuration: Configuration, served: Served) -> Served:
+def checked(configuration: Configuration, served: Served) -> Served:
+    """Returns ``served``. Raises SweepError if it verifies another number of tokens than the tree budget asks for."""
     budget = configuration.tree_budget
     if budget and served.verify_width != budget + 1:
         raise SweepError(

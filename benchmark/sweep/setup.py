@@ -3,13 +3,13 @@
 import os
 import platform
 import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from .config import Configuration
 from .gpu import Gpus
+from .server import interpreter
 
 ROOT = Path(__file__).parents[2]
 _VERSION = "import importlib.metadata as m, platform as p; print(p.python_version(), m.version('torch'))"
@@ -17,7 +17,7 @@ _VERSION = "import importlib.metadata as m, platform as p; print(p.python_versio
 
 def describe(configuration: Configuration, info: dict[str, Any], gpus: Gpus) -> dict[str, Any]:
     """Returns the setup of a row; ``info`` is what the server says at ``/server_info``."""
-    python, torch = (None, None) if configuration.url else _versions(configuration.python or sys.executable)
+    python, torch = (None, None) if configuration.url else _versions(interpreter(configuration))
     return {
         "sglang": info.get("version"),
         "commit": _commit(),
