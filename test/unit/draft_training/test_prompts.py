@@ -33,6 +33,22 @@ def test_the_prompt_holds_what_the_target_saw_and_added_up_to_the_stop(index):
     assert not opener.body.endswith(" ")
 
 
+@pytest.mark.parametrize(
+    ("continuation", "kept"),
+    [
+        ("One. Two? Thr", "One. Two?"),
+        ("3.14 is it. Yes! 2.7", "3.14 is it. Yes!"),
+        ("first line\nsecond", "first line"),
+        ("no end", None),
+        ("\n", None),
+    ],
+)
+def test_a_continuation_without_the_stop_ends_with_its_last_whole_part(continuation, kept):
+    opener = next(o for o in (make_opener(i, 0, FRAMES, "</>") for i in range(50)) if o.kind == "invented")
+    found = opener.prompt(continuation)
+    assert found == (None if kept is None else opener.template.replace(CONTENT, kept))
+
+
 def test_a_template_that_hides_the_message_is_refused():
     with pytest.raises(ValueError, match="0 times"):
         chat_frames(lambda messages: "nothing")
