@@ -90,7 +90,9 @@ class Writer:
         self.tokens = sum(mine)
         self.goal = options.tokens // options.engines
         self.next_index = self.worker
-        self.next_shard = len(list(options.out.glob(f"engine{self.worker}-*.npz")))
+        # past the last one, not the number of them: shards of an earlier run may have been brought back in part
+        numbers = [int(path.stem.partition("-")[2]) for path in options.out.glob(f"engine{self.worker}-*.npz")]
+        self.next_shard = max(numbers, default=-1) + 1
         self.pending: list[Text] = []
         self.counts: Counter[str] = Counter()  # tokens decoded for prompts and answers and kept; texts by what became
 

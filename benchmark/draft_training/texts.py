@@ -40,12 +40,13 @@ class Text:
 
 
 def write_shard(path: Path, texts: list[Text]) -> None:
-    """Writes ``texts`` as one .npz file that is there whole or not at all."""
+    """Writes ``texts`` as one compressed .npz file that is there whole or not at all."""
     partial = path.with_name(f".{path.name}.partial")
+    tokens = np.concatenate([text.tokens for text in texts])
     with partial.open("wb") as file:
-        np.savez(
+        np.savez_compressed(
             file,
-            tokens=np.concatenate([text.tokens for text in texts]).astype(np.int32),
+            tokens=tokens.astype(np.min_scalar_type(tokens.max())),
             lengths=np.array([len(text.tokens) for text in texts], dtype=np.int32),
             prompt_lengths=np.array([text.prompt_length for text in texts], dtype=np.int32),
             indexes=np.array([text.index for text in texts], dtype=np.int64),
@@ -62,6 +63,7 @@ def read_shards(folder: Path) -> Iterator[Text]:
     for path in sorted(folder.glob("*.npz")):
         with np.load(path) as file:
             shard = {name: file[name] for name in file.files}
+        shard["tokens"] = shard["tokens"].astype(np.int32)  # stored as narrow as they fit
         ends = np.cumsum(shard["lengths"])
         for row, end in enumerate(ends):
             yield Text(

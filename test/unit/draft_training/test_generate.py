@@ -115,6 +115,17 @@ def test_a_second_start_goes_on_with_other_texts(tmp_path):
     assert training and held_out
 
 
+def test_shards_brought_back_in_part_are_not_overwritten(tmp_path):
+    write(SteppingEngine(1), tmp_path, tokens=6000)
+    shards = sorted(tmp_path.glob("*.npz"))
+    assert len(shards) > 2
+    shards[0].unlink()
+    kept = {path: path.read_bytes() for path in shards[1:]}
+    write(SteppingEngine(1), tmp_path, tokens=12000)
+    assert {path: path.read_bytes() for path in kept} == kept
+    assert len(list(tmp_path.glob("*.npz"))) > len(shards)
+
+
 def test_docstring_quotes_end_a_prompt_by_token():
     class Pieces:
         pieces = ("a", '"""', ' """\n', '""', "'''", "b")

@@ -61,6 +61,12 @@ def test_more_texts_move_no_prompt_to_the_other_side():
     assert not {t.index for t in few[1]} & {t.index for t in many[0]}
 
 
+def test_tokens_of_a_large_vocabulary_come_back(tmp_path):
+    write_shard(tmp_path / "engine0-00000.npz", [text(0, [1, 70_000], [65_535, 151_935])])
+    (found,) = read_shards(tmp_path)
+    assert found.tokens.tolist() == [1, 70_000, 65_535, 151_935] and found.tokens.dtype == np.int32
+
+
 def test_shards_give_back_what_was_written(tmp_path):
     texts = [dataclasses.replace(t, kind=t.index % 3, greedy=t.index % 2 == 0) for t in random_texts(20, seed=3)]
     write_shard(tmp_path / "engine0-00000.npz", texts[:12])
