@@ -1,6 +1,6 @@
 """Description: Verify draft trees with DFLASH
-  The flags, the worker that serves them, and the target's graphs for a verify with a mask. A plugin can add no field to
-  the arguments, and upstream's DFLASH captures its graphs for a causal verify alone.
+  The flags, the worker that serves them, the target's graphs for a verify with a mask, and what the rounds report. A
+  plugin can add no field to the arguments, and upstream's DFLASH captures its graphs for a causal verify alone.
 Origin: vendor
 Forwarded: no, trees are this fork's
 Touches: sglang/srt/arg_groups/fields/spec.py :: Spec
@@ -9,6 +9,8 @@ Touches: sglang/srt/arg_groups/speculative_hook.py :: _handle_dflash
 Touches: sglang/srt/speculative/spec_info.py :: SpeculativeAlgorithm.create_worker
 Touches: sglang/srt/speculative/spec_info.py :: create_dummy_verify_input
 Touches: sglang/srt/model_executor/runner/decode_cuda_graph_runner.py :: DecodeCudaGraphRunner.get_spec_info
+Touches: sglang/srt/managers/scheduler_components/internal_state.py :: SchedulerInternalStateController._add_speculative
+Touches: sglang/srt/managers/scheduler_components/metrics_reporter.py :: SchedulerMetricsReporter.report_decode_stats
 Applies-To: ==0.5.23
 Remove-When: upstream's DFLASH verifies trees
 Last-Update: 2026-11-30
@@ -58,5 +60,17 @@ EDITS = (
         "DecodeCudaGraphRunner.get_spec_info",
         "captures_trees",
         module=f"{_PACKAGE}.capture",
+    ),
+    Decorate(
+        "sglang/srt/managers/scheduler_components/internal_state.py",
+        "SchedulerInternalStateController._add_speculative",
+        "shows_rounds",
+        module=f"{_PACKAGE}.round_metrics",
+    ),
+    Decorate(
+        "sglang/srt/managers/scheduler_components/metrics_reporter.py",
+        "SchedulerMetricsReporter.report_decode_stats",
+        "exports_rounds",
+        module=f"{_PACKAGE}.round_metrics",
     ),
 )

@@ -18,6 +18,8 @@ LAYOUT = (
     "speculative_draft_window_size",
     "speculative_dflash_tree_budget",
     "speculative_dflash_tree_topk",
+    "enable_metrics",
+    "decode_log_interval",
 )
 # Upstream's own ledger of pages, off by default: after every step each page has one owner or is free, and requests hold
 # no more than they were given. A violation ends the server, as a page lost does when the server falls idle.

@@ -16,7 +16,8 @@ its depth. A chain is the tree in which every node hangs below the one before it
 and commits the chain, and `chain_round.py` holds the seams between it and the stages here.
 
 `config.py` says how wide trees are, `launch.py` what is refused or falls back to the chain, `worker_choice.py` which
-worker serves, and `kv_reserve.py` how many KV slots a round may need ahead of the prefix.
+worker serves, and `kv_reserve.py` how many KV slots a round may need ahead of the prefix. `round_metrics.py` and
+`stage_times.py` report what the rounds accept and where their time goes.
 
 Two tensors describe the trees of a batch, for every function here alike: `tokens` [bs, nodes] int64, and `parents`
 [bs, nodes] int64 with `parents[:, 0] == -1` and every parent before its children. A node other than the root whose

@@ -31,6 +31,8 @@ from sglang.srt.speculative.draft_tree.lattice import (
     SelectorCandidates,
 )
 from sglang.srt.speculative.draft_tree.node_adjustments import adjust_node_logits
+from sglang.srt.speculative.draft_tree.round_metrics import RoundMetrics
+from sglang.srt.speculative.draft_tree.stage_times import StageTimes
 from sglang.srt.speculative.draft_tree.target_draw import draw_target_tokens
 from sglang.srt.speculative.draft_tree.verify import DraftTreeVerifyInput
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
@@ -77,6 +79,8 @@ class DraftTreeWorker(DFlashWorkerV2):
             super().__init__(server_args, gpu_id, nccl_port, target_worker)
         self.speculative_num_draft_tokens = self.tree.width  # what the metrics report
         self._candidates = None
+        self.stage_times = StageTimes(self.device)
+        self.round_metrics = RoundMetrics(self.tree.width, self.tree.path_length, self.stage_times)
 
     def _draft_width(self) -> contextlib.AbstractContextManager:
         return get_spec().override(speculative_num_draft_tokens=self.tree.block_size)
@@ -136,14 +140,21 @@ class DraftTreeWorker(DFlashWorkerV2):
         self, batch: ScheduleBatch, on_publish: Callable | None, grammar_barrier: Callable | None
     ) -> GenerationBatchResult:
         draft_input: DFlashDraftInputV2 = batch.spec_info
+        self.stage_times.start()
         window = self.open_window(batch, draft_input)
         lattice = self.draft(batch, draft_input, window)
+        self.stage_times.end_of_stage()
         tree, layout = self.tree_build(draft_input.bonus_tokens, lattice, window)
+        self.stage_times.end_of_stage()
         grammar_tree = self.grammar_tree(batch, tree, layout)  # its copy to the host must precede the verify
         verified = self.verify(batch, draft_input, window, tree, layout)
+        self.stage_times.end_of_stage()
         draws = self.target_draws(batch, window, tree, layout, verified, grammar_tree, grammar_barrier)
         path = self.accept(tree, draws)
-        return self.commit(batch, window, layout, verified, draws, path, on_publish)
+        self.stage_times.end_of_stage()
+        result = self.commit(batch, window, verified, draws, path, on_publish)
+        self.stage_times.end_of_stage()
+        return result
 
     def open_window(self, batch: ScheduleBatch, draft_input: DFlashDraftInputV2) -> RoundWindow:
         """The columns that draft and verify write, planned once."""
@@ -303,7 +314,6 @@ class DraftTreeWorker(DFlashWorkerV2):
         self,
         batch: ScheduleBatch,
         window: RoundWindow,
-        layout: TreeLayout,
         verified: Verified,
         draws: torch.Tensor,
         path: AcceptedPath,
@@ -345,6 +355,10 @@ class DraftTreeWorker(DFlashWorkerV2):
             indexer_topk_output=verified.output.indexer_topk_output,
             extra_keep_alive_refs=[verified.forward_batch],
         )
+
+    def on_verify_complete_cpu(self, num_correct_drafts_per_req: list[int], batch_size: int = 0) -> None:
+        """Called by the scheduler once a round's accept lengths are on the host."""
+        self.round_metrics.count(num_correct_drafts_per_req)
 
     # --- helpers ---------------------------------------------------------------------------------------------
 

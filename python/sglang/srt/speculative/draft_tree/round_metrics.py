@@ -1,0 +1,126 @@
+"""What the rounds of a server accepted, per depth, and how long their stages take: /server_info and Prometheus.
+
+Upstream's own figures (accept length, accept rate, the histogram in `meta_info`) hold for trees too; its number of
+draft tokens is the verify width.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sglang.srt.speculative.draft_tree.stage_times import StageTimes
+
+if TYPE_CHECKING:
+    from sglang.srt.managers.scheduler_components.internal_state import SchedulerInternalStateController
+    from sglang.srt.managers.scheduler_components.metrics_reporter import SchedulerMetricsReporter
+
+
+class RoundMetrics:
+    """Counts since the start of the server; a request counts once a round.
+
+    Args:
+        width: nodes of a request that a verify sees, root included.
+        path_length: nodes on the longest path, root included.
+        stage_times: the worker's.
+    """
+
+    def __init__(self, width: int, path_length: int, stage_times: StageTimes) -> None:
+        self._width = width
+        self._by_accepted = [0] * path_length  # index: accepted drafts of a request in a round
+        self._stage_times = stage_times
+        self._exported: dict[str, list[int]] = {}
+
+    def count(self, accepted_drafts: list[int]) -> None:
+        """One round: the accepted drafts of each of its requests."""
+        for accepted in accepted_drafts:
+            self._by_accepted[accepted] += 1
+
+    @property
+    def rounds(self) -> int:
+        return sum(self._by_accepted)
+
+    def reached(self) -> list[int]:
+        """How many rounds accepted a draft at depth 1, 2, ..."""
+        return [sum(self._by_accepted[depth:]) for depth in range(1, len(self._by_accepted))]
+
+    def summary(self) -> dict[str, Any]:
+        """`accept_length` counts the bonus token; `accept_rate_by_depth` is the share of rounds that got so deep."""
+        rounds, reached = self.rounds, self.reached()
+        return {
+            "rounds": rounds,
+            "verified_nodes": rounds * self._width,
+            "accept_length": 1 + sum(reached) / rounds if rounds else None,
+            "accept_rate_by_depth": [count / rounds for count in reached] if rounds else [],
+            "stage_milliseconds": self._stage_times.mean_milliseconds(),
+        }
+
+    def export(self, labels: dict[str, str]) -> None:
+        """Bring the Prometheus counters of this process up to date."""
+        counters = _counters(tuple(labels))
+        for name, values in {"depth": self.reached(), "nodes": [self.rounds * self._width]}.items():
+            before = self._exported.get(name, [0] * len(values))
+            for index, (value, exported) in enumerate(zip(values, before, strict=True)):
+                extra = {"depth": str(1 + index)} if name == "depth" else {}
+                counters[name].labels(**labels, **extra).inc(value - exported)
+            self._exported[name] = values
+        for stage, milliseconds in self._stage_times.mean_milliseconds().items():
+            counters["stage"].labels(**labels, stage=stage).set(milliseconds / 1e3)
+
+
+@functools.lru_cache(maxsize=1)
+def _counters(label_names: tuple[str, ...]) -> dict[str, Any]:
+    # Late: upstream sets the folder of the multi-process mode before the first metric exists.
+    from prometheus_client import Counter, Gauge
+
+    return {
+        "depth": Counter(
+            "sglang:spec_accepted_depth_total",
+            "Rounds of speculation in which a request accepted a draft token of this depth.",
+            [*label_names, "depth"],
+        ),
+        "nodes": Counter(
+            "sglang:spec_verified_nodes_total",
+            "Nodes that verification has seen, roots included.",
+            list(label_names),
+        ),
+        "stage": Gauge(
+            "sglang:spec_stage_seconds",
+            "Mean time of a stage of the decode round, over the rounds that were measured.",
+            [*label_names, "stage"],
+            multiprocess_mode="mostrecent",
+        ),
+    }
+
+
+def shows_rounds(add_speculative: Callable) -> Callable:
+    """Wrap `SchedulerInternalStateController._add_speculative`: /server_info gets `spec_rounds`."""
+
+    @functools.wraps(add_speculative)
+    def add(self: SchedulerInternalStateController, state: dict[str, Any]) -> None:
+        add_speculative(self, state)
+        metrics = _round_metrics(self.scheduler.draft_worker)
+        if metrics is not None:
+            state["spec_rounds"] = metrics.summary()
+
+    return add
+
+
+def exports_rounds(report_decode_stats: Callable) -> Callable:
+    """Wrap `SchedulerMetricsReporter.report_decode_stats`, which upstream calls after every decode step."""
+
+    @functools.wraps(report_decode_stats)
+    def report(self: SchedulerMetricsReporter, *args, **kwargs):
+        result = report_decode_stats(self, *args, **kwargs)
+        if self.enable_metrics and self.forward_ct_decode % self.decode_log_interval == 0:
+            metrics = _round_metrics(self.scheduler.draft_worker)
+            if metrics is not None:
+                metrics.export(self.metrics_collector.labels)
+        return result
+
+    return report
+
+
+def _round_metrics(worker: Any) -> RoundMetrics | None:
+    return getattr(worker, "round_metrics", None)

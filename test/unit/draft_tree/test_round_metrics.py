@@ -1,0 +1,31 @@
+"""Counts of rounds by depth, and times of stages."""
+
+import pytest
+
+from sglang.srt.speculative.draft_tree import stage_times
+from sglang.srt.speculative.draft_tree.round_metrics import RoundMetrics
+from sglang.srt.speculative.draft_tree.stage_times import STAGES, StageTimes
+
+
+def test_rounds_are_counted_by_the_depth_they_reach():
+    metrics = RoundMetrics(width=8, path_length=4, stage_times=StageTimes("cpu"))
+    assert metrics.summary()["accept_length"] is None
+    metrics.count([0, 3])
+    metrics.count([1, 1])
+    summary = metrics.summary()
+    assert summary["rounds"] == 4 and summary["verified_nodes"] == 32
+    assert summary["accept_rate_by_depth"] == [0.75, 0.25, 0.25]
+    assert summary["accept_length"] == 1 + (0 + 3 + 1 + 1) / 4
+
+
+def test_every_so_many_rounds_are_timed_and_unfinished_ones_forgotten(monkeypatch):
+    clock = iter(range(1000))
+    monkeypatch.setattr(stage_times.time, "perf_counter", lambda: next(clock) / 1e3)
+    times = StageTimes("cpu", every=2)
+    assert times.mean_milliseconds() == {}
+    for finished in (True, True, False, True, True):  # the first, third and fifth are timed; the third ends early
+        times.start()
+        for _ in STAGES if finished else STAGES[:2]:
+            times.end_of_stage()
+    assert times.mean_milliseconds() == pytest.approx(dict.fromkeys(STAGES, 1.0))
+    assert next(clock) == 6 + 3 + 6  # the clock is read in timed rounds alone
