@@ -5,6 +5,6 @@ facts into findings, each with a fix, and ``report`` prints both. ``toolkits`` r
 ``toolkit_rules`` says what one can build; the server chooses its toolkit by the same rules
 (``sglang.srt.utils.flashinfer_toolchain``).
 
-Every module imports the standard library alone, so that the doctor answers where torch cannot be imported: then run
-its folder, ``python .../sglang/cuda_doctor``.
+Every module imports the standard library alone, and ``early`` runs before ``sglang`` imports anything else, so that the
+doctor answers where torch cannot be imported. Its folder is a command, too: ``python .../sglang/cuda_doctor``.
 """

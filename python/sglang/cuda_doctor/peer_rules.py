@@ -68,7 +68,8 @@ def narrow_links(facts: Facts) -> Iterator[Finding]:
 
 def small_shared_memory(facts: Facts) -> Iterator[Finding]:
     size = facts.shared_memory_gib
-    if len(facts.gpus) > 1 and size is not None and size < _SHARED_MEMORY_GIB:
+    here = facts.driver is not None  # an image that is being built has other shared memory than its containers
+    if here and len(facts.gpus) > 1 and size is not None and size < _SHARED_MEMORY_GIB:
         yield Finding(
             "shared-memory",
             "error",

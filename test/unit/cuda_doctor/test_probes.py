@@ -12,6 +12,7 @@ import sglang.cuda_doctor
 from harness.fake_toolkit import make_toolkit
 from sglang.cuda_doctor import probes
 from sglang.cuda_doctor.compiled_kernels import read_cache
+from sglang.cuda_doctor.early import doctor_arguments
 from sglang.cuda_doctor.nvidia_smi import parse_cuda_version, parse_gpus, parse_matrix
 from sglang.cuda_doctor.storage import read_disk
 
@@ -136,6 +137,26 @@ def test_a_machine_without_gpu_ends_with_0_and_says_so(tmp_path):
     assert "this machine has no NVIDIA GPU" in done.stdout
 
 
-def test_the_module_is_the_command(tmp_path):
-    done = subprocess.run([sys.executable, "-m", "sglang.cuda_doctor", "--help"], capture_output=True, text=True)
-    assert done.returncode == 0 and "python -m sglang.cuda_doctor" in done.stdout
+@pytest.mark.parametrize(
+    "command, arguments",
+    [
+        (["python", "-m", "sglang.cuda_doctor"], []),
+        (["python", "-I", "-m", "sglang.cuda_doctor", "--json", "-m"], ["--json", "-m"]),
+        (["python", "-m", "pytest", "-m", "sglang.cuda_doctor"], None),
+        (["python", "-m", "sglang.launch_server"], None),
+        (["python", "-m"], None),
+        (["python", "sglang.cuda_doctor"], None),
+    ],
+)
+def test_command_lines_that_ask_for_the_doctor(command, arguments):
+    assert doctor_arguments(command) == arguments
+
+
+def test_the_module_answers_where_torch_cannot_be_imported(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13: cannot open shared object file')\n")
+    paths = [str(tmp_path), *sys.path]
+    environment = {**bare(tmp_path), "PYTHONPATH": ":".join(path for path in paths if path)}
+    command = [sys.executable, "-m", "sglang.cuda_doctor", "--gpus", "12.0"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "compute capability 12.0 needs 12.8 or newer" in done.stdout and done.stderr == ""
