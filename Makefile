@@ -86,7 +86,7 @@ $(INSTALLED): $(ENVIRONMENT) $(if $(filter cpu,$(DEVICE)),$(CPU_TORCH)) $(SOURCE
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
-$(TEST_TOOLS): $(ENVIRONMENT) test/requirements.txt
+$(TEST_TOOLS): $(ENVIRONMENT) test/requirements.txt benchmark/requirements.txt
 	@echo "==> installing the test tools"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r test/requirements.txt
 	@touch $@
