@@ -25,7 +25,19 @@ MEASURES = {
     "GPU memory MiB": "gpu_memory_mib",
     "energy J": "energy_j",
 }
-_SETUP_OF_MACHINE = ("sglang", "commit", "python", "torch", "gpus", "driver", "cpu", "cores", "system", "model", "seed")
+_SETUP_OF_MACHINE = (
+    "sglang",
+    "commit",
+    "python_version",
+    "torch",
+    "gpus",
+    "driver",
+    "cpu",
+    "cores",
+    "system",
+    "model",
+    "seed",
+)
 
 
 def page(

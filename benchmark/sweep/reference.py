@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -54,26 +55,30 @@ def fetch(url: str, prompts: Sequence[Prompt], sampling_params: dict[str, Any], 
         return list(pool.map(ask, prompts))
 
 
-def compare_one(reference: Reference, output_ids: Sequence[int], tolerance: float) -> str:
-    """Returns SAME, NEAR_TIE or DIFFERENT for one output; ``tolerance`` is in nats."""
+def compare_one(reference: Reference, output_ids: Sequence[int], tolerance: float) -> tuple[str, float]:
+    """Returns SAME, NEAR_TIE or DIFFERENT for one output, and by how many nats plain decoding preferred its own token.
+
+    That lead is 0 for equal outputs, and infinite for a token that is not among plain decoding's best.
+    """
     expected = reference.output_ids
     for place in range(max(len(expected), len(output_ids))):
         if place >= len(expected) or place >= len(output_ids):
-            return DIFFERENT  # one goes on where the other ends, without a token that ended it
+            return DIFFERENT, inf  # one goes on where the other ends, without a token that ended it
         if expected[place] == output_ids[place]:
             continue
         likely = dict(reference.alternatives[place])
-        best = max(likely.values())
-        near = likely.get(output_ids[place], float("-inf")) >= best - tolerance
-        return NEAR_TIE if near else DIFFERENT
-    return SAME
+        lead = max(likely.values()) - likely.get(output_ids[place], -inf)
+        return (NEAR_TIE if lead <= tolerance else DIFFERENT), lead
+    return SAME, 0.0
 
 
 def compare(references: Sequence[Reference], records: Sequence[RequestRecord], tolerance: float) -> dict[str, Any]:
-    """Returns how many outputs are the same, near ties and different, and the verdict: ``same`` or ``different``."""
-    verdicts = Counter(compare_one(references[record.prompt], record.output_ids, tolerance) for record in records)
+    """Returns the verdict, ``same`` or ``different``, how many outputs are what, and the widest lead that passed."""
+    found = [compare_one(references[record.prompt], record.output_ids, tolerance) for record in records]
+    verdicts = Counter(verdict for verdict, _ in found)
     counts = {f"text_{verdict}": verdicts[verdict] for verdict in (SAME, NEAR_TIE, DIFFERENT)}
-    return {"text": DIFFERENT if verdicts[DIFFERENT] else SAME, **counts}
+    widest = max((lead for verdict, lead in found if verdict == NEAR_TIE), default=0.0)
+    return {"text": DIFFERENT if verdicts[DIFFERENT] else SAME, **counts, "text_widest_tie": round(widest, 4)}
 
 
 def write(path: Path, digest: str, references: Sequence[Reference]) -> None:

@@ -21,7 +21,7 @@ def describe(configuration: Configuration, info: dict[str, Any], gpus: Gpus) -> 
     return {
         "sglang": info.get("version"),
         "commit": _commit(),
-        "python": python,
+        "python_version": python,
         "torch": torch,
         "gpus": gpus.names(),
         "driver": gpus.driver(),

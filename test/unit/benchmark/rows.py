@@ -7,7 +7,7 @@ def row(configuration: str = "plain", concurrency: int = 1, output_tok_s: float 
     """One measured row; ``changes`` replace its fields."""
     workload = {"prompts": "chat", "ignore_eos": False}
     setup = {
-        **dict.fromkeys(("commit", "python", "torch", "driver", "cpu", "cores", "system", "url")),
+        **dict.fromkeys(("commit", "python_version", "torch", "driver", "cpu", "cores", "system", "url")),
         "sglang": "0.5.23",
         "gpus": [],
         "model": "target",

@@ -16,6 +16,9 @@ class Stub:
     counts: list[dict[str, Any]]
     internal_states: list[Any] = field(default_factory=list)
     finish: bool = True
+    info: dict[str, Any] = field(default_factory=dict)
+    token: int = 5
+    """What every answer consists of; plain decoding's next best is the token after it, 2 nats behind."""
     url: str = ""
     asked: list[dict[str, Any]] = field(default_factory=list)
 
@@ -27,7 +30,7 @@ def serve(stub: Stub) -> Iterator[Stub]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             answers = {
-                "/server_info": {"internal_states": stub.internal_states},
+                "/server_info": {"internal_states": stub.internal_states, **stub.info},
                 "/v1/models": {"data": [{"id": "stub"}]},
             }
             self._answer(json.dumps(answers.get(self.path, {})).encode())
@@ -39,9 +42,17 @@ def serve(stub: Stub) -> Iterator[Stub]:
                 return
             request = json.loads(body)
             stub.asked.append(request)
+            if request.get("return_logprob"):
+                self._answer(json.dumps(self._with_alternatives()).encode())
+                return
             name = request.get("rid") or "warm-up"
             number = int(name.rpartition("-")[2]) if "rid" in request else 0
             self._answer(b"".join(self._parts(name, stub.counts[number])))
+
+        def _with_alternatives(self) -> dict[str, Any]:
+            tokens = stub.counts[0]["completion_tokens"]
+            best = [[-0.2, stub.token, None], [-2.2, stub.token + 1, None]]
+            return {"output_ids": [stub.token] * tokens, "meta_info": {"output_top_logprobs": [best] * tokens}}
 
         def _parts(self, name: str, counts: dict[str, Any]) -> Iterator[bytes]:
             tokens = counts["completion_tokens"]
@@ -49,7 +60,7 @@ def serve(stub: Stub) -> Iterator[Stub]:
                 meta = {"id": name, **counts, "completion_tokens": count, "finish_reason": None}
                 if count == tokens and stub.finish:
                     meta["finish_reason"] = {"type": "stop"}
-                part = {"text": "x" * count, "output_ids": [5] * count, "meta_info": meta}
+                part = {"text": "x" * count, "output_ids": [stub.token] * count, "meta_info": meta}
                 yield b"data: " + json.dumps(part).encode() + b"\n\n"
             yield b"data: [DONE]\n\n"
 

@@ -25,18 +25,20 @@ REFERENCE = Reference([7, 7, 2], [SURE, TIE, [(2, -0.1), (7, -3.0)]])
     ],
 )
 def test_verdict(output: list[int], verdict: str) -> None:
-    assert compare_one(REFERENCE, output, tolerance=0.1) == verdict
+    assert compare_one(REFERENCE, output, tolerance=0.1)[0] == verdict
 
 
 def test_without_tolerance_only_equal_text_passes() -> None:
-    assert compare_one(REFERENCE, [7, 8, 2], tolerance=0.0) == DIFFERENT
+    verdict, lead = compare_one(REFERENCE, [7, 8, 2], tolerance=0.0)
+    assert verdict == DIFFERENT and lead == pytest.approx(0.05)
 
 
 def test_one_different_request_marks_the_cell() -> None:
     outputs = [[7, 7, 2], [7, 8, 1], [8, 7, 2]]
     records = [RequestRecord(0, 0, 1, 0.5, [], "", output, {}) for output in outputs]
     found = compare([REFERENCE], records, tolerance=0.1)
-    assert found == {"text": "different", "text_same": 1, "text_near_tie": 1, "text_different": 1}
+    counts = {"text_same": 1, "text_near_tie": 1, "text_different": 1}
+    assert found == {"text": "different", **counts, "text_widest_tie": 0.05}
     assert compare([REFERENCE], records[:2], tolerance=0.1)["text"] == "same"
 
 

@@ -1,0 +1,91 @@
+"""A whole sweep over stub servers: every configuration ends as rows, and none ends the sweep."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from benchmark.sweep.config import SweepConfig, SweepError
+from benchmark.sweep.results import Results, read_rows
+from benchmark.sweep.run import Sweep
+from harness.tiny_tokenizer import build_tiny_tokenizer
+
+from . import stub_server
+from .stub_server import Stub
+
+PLAIN = {"completion_tokens": 4}
+CHAIN = {"completion_tokens": 4, "spec_verify_ct": 1, "spec_num_correct_drafts": 2,
+         "spec_correct_drafts_histogram": [0, 0, 1]}  # fmt: skip
+INFO = {"version": "9.9", "speculative_algorithm": "DFLASH", "speculative_num_draft_tokens": 8}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    build_tiny_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+def dead_url() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+
+
+def sweep(model: str, urls: dict[str, str], folder: Path, **changes) -> tuple[int, dict[str, dict]]:
+    workload = {"name": "chat", "prompts": "chat", "requests": 2, "output_tokens": 4}
+    configurations = [{"name": name, "url": url} for name, url in urls.items()]
+    config = SweepConfig.model_validate({
+        "name": "s", "model": model, "workloads": [workload], "concurrency": [1], "reference": "plain",
+        "configurations": configurations, **changes,
+    })  # fmt: skip
+    failed = Sweep(config, Results(folder)).run()
+    return failed, {row["configuration"]: row for row in read_rows(folder)}
+
+
+def test_garbage_is_marked_and_an_absent_server_is_a_row(model: str, tmp_path: Path) -> None:
+    with (
+        stub_server.serve(Stub([PLAIN] * 2)) as plain,
+        stub_server.serve(Stub([CHAIN] * 2, info=INFO)) as chain,
+        stub_server.serve(Stub([CHAIN] * 2, info=INFO, token=6)) as garbage,
+    ):
+        urls = {"garbage": garbage.url, "dead": dead_url(), "chain": chain.url, "plain": plain.url}
+        failed, rows = sweep(model, urls, tmp_path)
+    assert failed == 1
+    assert list(rows) == ["plain", "garbage", "dead", "chain"]  # the reference comes first
+    assert rows["chain"]["text"] == "same" and rows["chain"]["accept_length"] == 3.0
+    assert rows["chain"]["verify_width"] == 8 and rows["chain"]["setup"]["sglang"] == "9.9"
+    assert rows["garbage"]["text"] == "different" and rows["garbage"]["text_different"] == 2
+    assert rows["dead"]["status"] == "failed" and rows["dead"]["workload"] is None
+    assert rows["dead"]["reason"].startswith("no server answers at http://127.0.0.1:")
+
+
+def test_finished_cells_are_not_measured_again(model: str, tmp_path: Path) -> None:
+    with stub_server.serve(Stub([PLAIN] * 2)) as plain:
+        sweep(model, {"plain": plain.url}, tmp_path)
+        asked = len(plain.asked)
+        sweep(model, {"plain": plain.url}, tmp_path)
+        assert len(plain.asked) == asked
+        sweep(model, {"plain": plain.url}, tmp_path, repeats=2)
+        assert len(plain.asked) == asked + 3  # one warm-up, two requests; the reference is there
+    with stub_server.serve(Stub([PLAIN] * 2)) as other, pytest.raises(SweepError, match="measured with other settings"):
+        sweep(model, {"plain": other.url}, tmp_path)
+
+
+def test_failed_requests_fail_their_cell_with_a_reason(model: str, tmp_path: Path) -> None:
+    with stub_server.serve(Stub([PLAIN] * 2, finish=False)) as plain:
+        failed, rows = sweep(model, {"plain": plain.url}, tmp_path)
+    assert failed == 1 and rows["plain"]["concurrency"] == 1
+    assert rows["plain"]["reason"] == "2 of 2 requests failed: the answer ended before the request did"
+
+
+def test_reference_that_speculates_is_refused(model: str, tmp_path: Path) -> None:
+    with stub_server.serve(Stub([CHAIN] * 2, info=INFO)) as chain:
+        _, rows = sweep(model, {"plain": chain.url}, tmp_path)
+    assert rows["plain"]["reason"] == "plain is the reference and speculates: a reference decodes plainly"
+
+
+def test_absent_data_set_ends_the_sweep_before_a_server_is_asked(model: str, tmp_path: Path) -> None:
+    workload = {"name": "mine", "prompts": str(tmp_path / "absent.jsonl")}
+    with pytest.raises(SweepError, match="workload mine: the data set .* cannot be read"):
+        sweep(model, {"plain": dead_url()}, tmp_path, workloads=[workload])
