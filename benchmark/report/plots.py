@@ -90,8 +90,8 @@ def accept_by_budget(points: Sequence[Point], styles: Styles) -> plt.Figure | No
     axes.set_xscale("log", base=2)
     axes.set_xticks(budgets, [str(budget) for budget in budgets], minor=False)
     axes.minorticks_off()
-    axes.set(xlabel="tree budget (draft nodes)", ylabel="accept length, bonus token included", ylim=(1, None))
-    axes.set_title("Accept length by tree budget")
+    axes.set(xlabel="tree budget (draft nodes)", ylabel="accept length, bonus token included")
+    axes.set(ylim=(1, 1.05 * max(lengths)), title="Accept length by tree budget")
     return _finish(figure, axes)
 
 

@@ -1,6 +1,7 @@
 """The whole sweep: each configuration's server in turn, each of its cells, a row for whatever happens."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -23,6 +24,8 @@ from .setup import describe
 
 # Rounds at the end of a request are cut short, and a simulated accept length is an average.
 _FORCED_TOLERANCE = 0.1
+# A server that dies closes its connections a moment before it is gone.
+_END_SECONDS = 2
 
 
 class Sweep:
@@ -83,7 +86,7 @@ class Sweep:
         row = self._row(cell, served, devices)
         energy = devices.energy_j()
         try:
-            with _time_limit(self._config.cell_seconds, served):
+            with time_limit(self._config.cell_seconds, served):
                 records = load.run(task, self._results.folder / "logs" / f"{cell.slug}.log")
         except load.LoadError as error:
             return {**row, **_failure(_with_server(str(error), served, log))}
@@ -175,7 +178,7 @@ class Sweep:
 
 
 @contextmanager
-def _time_limit(seconds: float, served: Served) -> Iterator[None]:
+def time_limit(seconds: float, served: Served) -> Iterator[None]:
     """Ends a server started here after ``seconds``, which ends every request to it."""
     if served.process is None:
         yield
@@ -204,8 +207,13 @@ def _failure(reason: str) -> dict[str, Any]:
 
 
 def _with_server(reason: str, served: Served, log: Path) -> str:
-    if served.process is None or served.process.is_running():
+    if served.process is None:
         return reason
+    deadline = time.monotonic() + _END_SECONDS
+    while served.process.is_running():
+        if time.monotonic() > deadline:
+            return reason
+        time.sleep(0.05)
     return f"{reason}; the server has ended: {reason_in(log)}"
 
 

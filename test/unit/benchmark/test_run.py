@@ -1,13 +1,17 @@
 """A whole sweep over stub servers: every configuration ends as rows, and none ends the sweep."""
 
+import os
 import socket
+import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from benchmark.sweep.config import SweepConfig, SweepError
 from benchmark.sweep.results import Results, read_rows
-from benchmark.sweep.run import Sweep
+from benchmark.sweep.run import Sweep, time_limit
 from harness.tiny_tokenizer import build_tiny_tokenizer
 
 from . import stub_server
@@ -89,3 +93,52 @@ def test_absent_data_set_ends_the_sweep_before_a_server_is_asked(model: str, tmp
     workload = {"name": "mine", "prompts": str(tmp_path / "absent.jsonl")}
     with pytest.raises(SweepError, match="workload mine: the data set .* cannot be read"):
         sweep(model, {"plain": dead_url()}, tmp_path, workloads=[workload])
+
+
+DYING_SERVER = """
+import os, sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def do_POST(self):
+        print("RuntimeError: out of memory", flush=True)
+        os._exit(1)
+
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+"""
+
+
+def test_server_that_dies_under_load_fails_its_cells_and_the_sweep_goes_on(model: str, tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(DYING_SERVER)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {tmp_path / "server.py"} "$@"\n')
+    os.chmod(python, 0o755)
+    with stub_server.serve(Stub([PLAIN] * 2)) as plain:
+        configurations = [
+            {"name": "dies", "python": str(python)},
+            {"name": "plain", "url": plain.url},
+            {"name": "again", "url": plain.url},
+        ]
+        sweep(model, {}, tmp_path / "out", configurations=configurations, concurrency=[1, 2])
+    rows = [(row["configuration"], row["concurrency"], row["status"]) for row in read_rows(tmp_path / "out")]
+    died = [("dies", 1, "failed"), ("dies", None, "failed")]
+    assert rows == [("plain", 1, "ok"), ("plain", 2, "ok"), *died, ("again", 1, "ok"), ("again", 2, "ok")]
+    reasons = [row["reason"] for row in read_rows(tmp_path / "out") if row["status"] == "failed"]
+    assert all("the server has ended: RuntimeError: out of memory" in reason for reason in reasons)
+
+
+def test_cell_beyond_its_time_ends_its_server() -> None:
+    ended = []
+    served = SimpleNamespace(process=SimpleNamespace(stop=lambda: ended.append("late")))
+    with time_limit(60, served):
+        pass
+    assert not ended
+    with time_limit(0.01, served):
+        time.sleep(0.5)
+    assert ended == ["late"]
