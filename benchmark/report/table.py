@@ -49,6 +49,9 @@ def _text(group: Sequence[Point]) -> str:
     total = same + near + different
     if different:
         return f"differs in {different} of {total}"
+    if any(row["text"] == "different" for row in rows):
+        loops, plain = (sum(row[key] for row in rows) for key in ("text_loops", "text_loops_plain"))
+        return f"loops in {loops} of {total}, plain in {plain}"
     return f"as plain, {near} of {total} apart at a near tie" if near else "as plain"
 
 

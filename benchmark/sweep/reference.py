@@ -2,8 +2,9 @@
 
 The plain server answers every prompt once with the log-probabilities of its best tokens. Where another output leaves
 the plain one, its token must be nearly as likely there as the plain one's: then rounding explains it, since another
-batch or another kernel adds the same numbers in another order. Behind that token the texts are about different things
-and are not compared. Anything else is a different text, however fast it came.
+batch or another kernel adds the same numbers in another order. Any other token makes a different text, however fast it
+came. Behind a near tie the texts go their own ways, so there only this is compared: how many of them end in a loop,
+which is what broken decoding looks like, and fast. Small models loop by themselves, so plain decoding sets the measure.
 """
 
 import json
@@ -18,9 +19,12 @@ from typing import Any
 import requests
 
 from .load import RequestRecord
-from .prompts import Prompt
+from .prompts import Prompt, repeats_itself
 
 ALTERNATIVES = 5
+# Loops beyond plain decoding's that chance may bring: this many outputs, or this share of them.
+SPARE_LOOPS, SPARE_SHARE = 2, 0.1
+SHORTEST_LOOPING = 16
 SAME, NEAR_TIE, DIFFERENT = "same", "near_tie", "different"
 
 
@@ -73,12 +77,30 @@ def compare_one(reference: Reference, output_ids: Sequence[int], tolerance: floa
 
 
 def compare(references: Sequence[Reference], records: Sequence[RequestRecord], tolerance: float) -> dict[str, Any]:
-    """Returns the verdict, ``same`` or ``different``, how many outputs are what, and the widest lead that passed."""
+    """Returns the verdict, ``same`` or ``different``, and what it rests on.
+
+    Counts of outputs that are the same, near ties and different, the widest lead in nats that passed as a tie, and how
+    many outputs end in a loop, here and in plain decoding's answers to the same prompts.
+    """
     found = [compare_one(references[record.prompt], record.output_ids, tolerance) for record in records]
     verdicts = Counter(verdict for verdict, _ in found)
     counts = {f"text_{verdict}": verdicts[verdict] for verdict in (SAME, NEAR_TIE, DIFFERENT)}
+    loops = sum(ends_in_a_loop(record.output_ids) for record in records)
+    plain = sum(ends_in_a_loop(references[record.prompt].output_ids) for record in records)
+    too_many = loops > plain + max(SPARE_LOOPS, SPARE_SHARE * len(records))
     widest = max((lead for verdict, lead in found if verdict == NEAR_TIE), default=0.0)
-    return {"text": DIFFERENT if verdicts[DIFFERENT] else SAME, **counts, "text_widest_tie": round(widest, 4)}
+    return {
+        "text": DIFFERENT if verdicts[DIFFERENT] or too_many else SAME,
+        **counts,
+        "text_widest_tie": round(widest, 4),
+        "text_loops": loops,
+        "text_loops_plain": plain,
+    }
+
+
+def ends_in_a_loop(output_ids: Sequence[int]) -> bool:
+    """True if the second half of an output is one text, twice or more over."""
+    return len(output_ids) >= SHORTEST_LOOPING and repeats_itself(output_ids[len(output_ids) // 2 :])
 
 
 def write(path: Path, digest: str, references: Sequence[Reference]) -> None:

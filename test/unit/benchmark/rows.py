@@ -43,6 +43,8 @@ def row(configuration: str = "plain", concurrency: int = 1, output_tok_s: float 
         "text_same": 4,
         "text_near_tie": 0,
         "text_different": 0,
+        "text_loops": 0,
+        "text_loops_plain": 0,
         "setup": setup,
         **changes,
     }

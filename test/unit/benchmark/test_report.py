@@ -55,6 +55,11 @@ def test_text_that_differs_and_forced_lengths_cannot_win() -> None:
     assert "| chain | 8 | 2.00 | **150** (1.50x) | 300 (0.94x) | as plain |" in table
 
 
+def test_loops_stand_in_the_table() -> None:
+    loops = rows.row("loops", text="different", text_near_tie=4, text_same=0, text_loops=4, text_loops_plain=1)
+    assert "| loops | 8 | 2.00 | 100 | loops in 4 of 4, plain in 1 |" in markdown(points_of([loops]), [])
+
+
 def test_one_repeat_whose_text_differs_marks_the_point() -> None:
     repeats = [rows.row("chain"), rows.row("chain", repeat=1, text="different")]
     assert points_of(repeats)[0].text == "different"
