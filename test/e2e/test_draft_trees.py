@@ -9,33 +9,34 @@ from harness.server import accept_length, launch
 TREE = {"speculative_dflash_tree_budget": 11, "speculative_dflash_tree_topk": 4}
 
 
-def test_two_tensor_parallel_ranks_give_plain_decodings_tokens(shared_servers, tiny_pair, tmp_path_factory):
+@pytest.fixture(scope="module")
+def two_ranks(shared_servers, tiny_pair, tmp_path_factory):
     """The vocabulary is split: each rank has candidates of its own half, and both must walk the same path."""
     folder = tmp_path_factory.mktemp("ranks")
     cores = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
-    served = PlainAndDflash(shared_servers, tiny_pair(block_size=4), folder, env=cores, tp_size=2, **TREE)
+    flags = {"tp_size": 2, "enable_metrics": True, "decode_log_interval": 1, **TREE}
+    return PlainAndDflash(shared_servers, tiny_pair(block_size=4), folder, env=cores, **flags)
+
+
+def test_two_tensor_parallel_ranks_give_plain_decodings_tokens(two_ranks):
     requests = [{"input_ids": prompt} for prompt in prompts(3, seed=71)]
     sampled = {"temperature": 1.0, "top_k": 1, "repetition_penalty": 1.3}
     requests += [{"input_ids": prompt, "sampling": sampled} for prompt in prompts(2, seed=72)]
-    assert_same_tokens(*served.run(requests))
+    assert_same_tokens(*two_ranks.run(requests))
 
 
-def test_server_info_and_prometheus_count_what_the_answers_count(shared_servers, tiny_pair, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("metrics")
-    flags = {"enable_metrics": True, "decode_log_interval": 1, **TREE}
-    served = PlainAndDflash(shared_servers, tiny_pair(block_size=4), folder, **flags)
-    _, answers = served.run([{"input_ids": p, "sampling": {"ignore_eos": True}} for p in prompts(3, seed=74)])
-    metas = [answer["meta_info"] for answer in answers]
-    (state,) = served.dflash.get("/server_info")["internal_states"]
+def test_server_info_and_prometheus_count_what_the_answers_count(two_ranks):
+    _, answers = two_ranks.run([{"input_ids": p, "sampling": {"ignore_eos": True}} for p in prompts(3, seed=74)])
+    (state,) = two_ranks.dflash.get("/server_info")["internal_states"]
     rounds = state["spec_rounds"]
-    assert rounds["rounds"] >= sum(meta["spec_verify_ct"] for meta in metas)
+    assert rounds["rounds"] >= sum(answer["meta_info"]["spec_verify_ct"] for answer in answers)
     assert rounds["verified_nodes"] == 12 * rounds["rounds"]
     assert rounds["accept_length"] == pytest.approx(1 + sum(rounds["accept_rate_by_depth"]))
     assert 1 >= rounds["accept_rate_by_depth"][0] >= rounds["accept_rate_by_depth"][-1] > 0
     assert set(rounds["stage_milliseconds"]) == {"draft", "tree_build", "verify", "accept", "commit"}
-    lines = http.get(f"{served.dflash.url}/metrics", timeout=60).text.splitlines()
-    nodes = sum(float(line.split()[-1]) for line in lines if line.startswith("sglang:spec_verified_nodes_total{"))
-    assert 0 < nodes <= rounds["verified_nodes"]
+    lines = http.get(f"{two_ranks.dflash.url}/metrics", timeout=60).text.splitlines()
+    nodes = [float(line.split()[-1]) for line in lines if line.startswith("sglang:spec_verified_nodes_total{")]
+    assert nodes and 0 < nodes[0] <= rounds["verified_nodes"]
     assert any(line.startswith("sglang:spec_accepted_depth_total{") and 'depth="3"' in line for line in lines)
     assert any(line.startswith("sglang:spec_stage_seconds{") and 'stage="verify"' in line for line in lines)
 

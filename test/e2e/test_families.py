@@ -44,3 +44,11 @@ def test_dflash_gives_the_tokens_of_transformers(served, expected):
     served.propose([(request["input_ids"], output) for request, output in zip(REQUESTS, expected, strict=True)])
     answers = served.dflash.generate_concurrently(REQUESTS)
     assert_same_tokens([{"output_ids": output} for output in expected], answers)
+
+
+def test_trees_give_the_tokens_of_transformers(pair, expected, shared_servers, tmp_path_factory):
+    tree = {"speculative_dflash_tree_budget": 11, "speculative_dflash_tree_topk": 4}
+    served = PlainAndDflash(shared_servers, pair, tmp_path_factory.mktemp("tree"), page_size=16, **tree)
+    served.propose([(request["input_ids"], output) for request, output in zip(REQUESTS, expected, strict=True)])
+    answers = served.dflash.generate_concurrently(REQUESTS)
+    assert_same_tokens([{"output_ids": output} for output in expected], answers)

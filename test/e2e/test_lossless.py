@@ -30,10 +30,8 @@ LAYOUTS = {
     },
 }
 SHAPES = {  # budget, topk, page size
-    "one node": (1, 1, 64),
-    "narrower than the block": (2, 4, 16),
+    "one node, narrower than the draft's block": (1, 1, 64),
     "a chain with room for more": (31, 1, 1),
-    "small": (7, 3, 1),
     "wide": (64, 16, 64),
 }
 WHOLE = {"ignore_eos": True}

@@ -4,7 +4,8 @@ Loaded into the server through upstream's plugin entry points (`scripted_draft_e
 proposals alone: draft forward, verify and accept run as ever. The script is a JSON file of `[prompt, output]` pairs of
 token ids. A request whose prompt is in it gets the tokens that follow its output so far; at a depth that changes from
 round to round they go wrong, so every accept length occurs. All other requests keep the draft's own proposals. In a
-tree the script's tokens stand among the draft's other candidates, at one depth as the second best.
+tree the script's tokens stand among the draft's other candidates, at one depth as the second best. Free KV slots start
+out poisoned.
 """
 
 import functools
@@ -14,6 +15,7 @@ from pathlib import Path
 
 SCRIPT = "SCRIPTED_DRAFT"
 NAME = "scripted-draft"
+_POISON = 1e4
 
 
 def scripted_draft_environment(folder: Path, script: Path) -> dict[str, str]:
@@ -63,6 +65,25 @@ def load() -> None:
     DFlashWorkerV2.forward_batch_generation = forward_batch_generation
     DFlashWorkerV2._greedy_sample_from_vocab_parallel_head = propose_from_script
     _load_for_trees()
+    _poison_free_slots()
+
+
+def _poison_free_slots() -> None:
+    """Fill the KV pools with large numbers, so that a token which attends to a slot of nobody's comes out wrong."""
+    from sglang.srt.mem_cache import memory_pool
+
+    def poisoning(initialize):
+        @functools.wraps(initialize)
+        def poisoned(self, *args, **kwargs):
+            initialize(self, *args, **kwargs)
+            for buffers in ("k_buffer", "v_buffer", "kv_buffer"):
+                for buffer in getattr(self, buffers, ()):
+                    buffer.fill_(_POISON)
+
+        return poisoned
+
+    for pool in (memory_pool.MHATokenToKVPool, memory_pool.MLATokenToKVPool):
+        pool.__init__ = poisoning(pool.__init__)
 
 
 def _load_for_trees() -> None:
