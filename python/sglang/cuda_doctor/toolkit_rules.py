@@ -161,7 +161,7 @@ def install_toolkit() -> str:
 def install_headers(toolkit: Toolkit, headers: Collection[str]) -> str:
     """A command that brings ``headers`` into ``toolkit``, by the way it was installed."""
     packages = list(dict.fromkeys(HEADER_PACKAGES[header] for header in headers))
-    if toolkit.source == "pip":
+    if _from_pip(toolkit):
         return "pip install " + " ".join(_pinned(pip, toolkit) for pip, _, _ in packages)
     if toolkit.source == "conda":
         return "conda install -c nvidia " + " ".join(conda for _, _, conda in packages)
@@ -174,8 +174,8 @@ def align(toolkit: Toolkit) -> str:
 
     In a pip environment the headers' release stays, since PyTorch pins that package.
     """
-    major, minor = (toolkit.headers if toolkit.source == "pip" else toolkit.nvcc) or (13, 0)
-    if toolkit.source == "pip":
+    major, minor = (toolkit.headers if _from_pip(toolkit) else toolkit.nvcc) or (13, 0)
+    if _from_pip(toolkit):
         parts = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-cccl")
         return "pip install " + " ".join(f"'{part}=={major}.{minor}.*'" for part in parts)
     if toolkit.source == "conda":
@@ -185,6 +185,11 @@ def align(toolkit: Toolkit) -> str:
 
 def text(version: Version) -> str:
     return f"{version[0]}.{version[1]}"
+
+
+def _from_pip(toolkit: Toolkit) -> bool:
+    """Also where PATH or CUDA_HOME led to it."""
+    return toolkit.source == "pip" or toolkit.home.endswith("/nvidia/cu13")
 
 
 def _problems(toolkit: Toolkit, capabilities: Collection[Version]) -> dict[str, Problem]:

@@ -8,6 +8,7 @@ import pytest
 from harness.fake_toolkit import CURAND, make_toolkit
 from sglang.cuda_doctor.toolkit_rules import (
     USES,
+    align,
     choose_toolkit,
     compile_environment,
     install_headers,
@@ -229,6 +230,14 @@ def test_versions_in_the_system_folder_are_looked_at_newest_first(machine):
     for release in ("9.2", "12.8", "13.0"):
         make_toolkit(machine.system.with_name(f"cuda-{release}"), release)
     assert [toolkit.nvcc for toolkit in machine.toolkits()] == [(13, 0), (12, 8), (9, 2)]
+
+
+def test_r32_pips_toolkit_is_mended_by_pip_also_where_path_leads_to_it(machine):
+    home = machine.pip("13.3", headers="13.0", without=CURAND)
+    (toolkit,) = machine.toolkits(PATH=str(home / "bin"))
+    assert toolkit.source == "PATH"
+    assert install_headers(toolkit, CURAND) == "pip install nvidia-curand"
+    assert align(toolkit).startswith("pip install 'nvidia-cuda-nvcc==13.0.*'")
 
 
 @pytest.mark.parametrize("header", HEADER_PACKAGES)

@@ -106,6 +106,13 @@ def test_a_module_that_another_process_builds_is_left_alone(tmp_path, operations
     assert drop_half_finished(tmp_path) == ["sampling"]
 
 
+def test_a_folder_that_cannot_be_written_is_left_alone(tmp_path, operations, library):
+    broken = write_module(operations, "sampling", library[:100])
+    (operations / "tmp").write_text("a file where the locks would lie")
+    assert drop_half_finished(tmp_path) == []
+    assert broken.is_dir()
+
+
 def test_a_builder_that_is_killed_leaves_nothing_that_is_used(tmp_path, operations, library):
     """A process takes the module's lock, writes half of its library and is killed."""
     folder = write_module(operations, "sampling", b"", "build.ninja")

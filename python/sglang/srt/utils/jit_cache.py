@@ -12,7 +12,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -67,12 +67,13 @@ def drop_half_finished(workspace: Path) -> list[str]:
 
 @contextmanager
 def _build_lock(path: Path) -> Iterator[bool]:
-    """FlashInfer's lock of one module, without waiting; whether it was free."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as stream:
+    """FlashInfer's lock of one module, without waiting; whether it was free, and could be taken at all."""
+    with ExitStack() as stack:
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stream = stack.enter_context(path.open("a"))
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError:  # held by a builder, or the folder is not ours to write
             yield False
             return
         yield True
