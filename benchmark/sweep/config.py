@@ -112,9 +112,9 @@ class SweepConfig(_Strict):
     repeats: Positive = 1
     reference: str | None = None
     """Name of the configuration with plain decoding, which greedy outputs are compared with."""
-    tie_tolerance: float = Field(0.25, ge=0)
+    tie_tolerance: float = Field(0.3, ge=0)
     """In nats. Where plain decoding's best token leads another by no more, rounding may choose the other: bfloat16
-    logits between 16 and 32 lie 0.125 apart."""
+    logits between 16 and 32 lie 0.125 apart, and the default is two such steps and a little."""
     configurations: list[Configuration] = Field(min_length=1)
 
     @field_validator("workloads", "configurations")
