@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 from sglang.srt.runtime_context import get_spec
 
-MAX_BUDGET = 255
-MAX_TOPK = 16
-
 
 @dataclass(frozen=True)
 class DraftTreeConfig:

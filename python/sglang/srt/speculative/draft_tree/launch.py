@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from sglang.kernels.draft_tree.tree_build import MAX_BUDGET, MAX_TOPK
 from sglang.srt.arg_groups import overrides
 from sglang.srt.arg_groups.overrides import declare_resolution, model_config_of, resolving_view
 from sglang.srt.platforms import current_platform
 from sglang.srt.speculative.draft_tree.accept_thresholds import LOSSLESS, THRESHOLDS
-from sglang.srt.speculative.draft_tree.config import MAX_BUDGET, MAX_TOPK
 from sglang.srt.utils.launch_error import LaunchError
 
 if TYPE_CHECKING:

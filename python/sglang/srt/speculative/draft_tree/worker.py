@@ -17,7 +17,7 @@ from sglang.srt.layers.logprob_processor import compute_spec_logprobs
 from sglang.srt.lora.layers import unwrap_lora_layer
 from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
-from sglang.srt.runtime_context import get_spec
+from sglang.srt.runtime_context import get_exec, get_spec
 from sglang.srt.speculative.dflash_info_v2 import DFlashDraftInputV2
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2, _resolve_dflash_embedding_module
 from sglang.srt.speculative.draft_tree.config import draft_tree_config
@@ -79,6 +79,7 @@ class DraftTreeWorker(DFlashWorkerV2):
             super().__init__(server_args, gpu_id, nccl_port, target_worker)
         self.speculative_num_draft_tokens = self.tree.width  # what the metrics report
         self._candidates = None
+        self._columns = torch.arange(max(self.tree.block_size, self.tree.width), device=self.device)
         self.stage_times = StageTimes(self.device)
         self.round_metrics = RoundMetrics(self.tree.width, self.tree.path_length, self.stage_times)
 
@@ -101,8 +102,6 @@ class DraftTreeWorker(DFlashWorkerV2):
 
     def _maybe_build_draft_sampler(self) -> CapturedLattice:
         """Tail of the draft graph, in place of upstream's argmax."""
-        from sglang.srt.runtime_context import get_exec
-
         max_bs = max(get_exec().graph.cuda_graph_config.decode.bs)
         return CapturedLattice(
             self._draft_candidates(), block_size=self.tree.block_size, max_bs=max_bs, device=self.device
@@ -161,19 +160,17 @@ class DraftTreeWorker(DFlashWorkerV2):
         prefix_lens = batch.seq_lens
         if prefix_lens.is_cuda:  # made by the last round, perhaps on another stream
             prefix_lens.record_stream(torch.get_device_module(self.device).current_stream())
-        columns = max(self.tree.block_size, self.tree.width)
         req_to_token = self.model_runner.req_to_token_pool.req_to_token
-        column = prefix_lens[:, None] + torch.arange(columns, device=prefix_lens.device)
-        slots = req_to_token[batch.req_pool_indices[:, None], column].to(torch.int64)
-        host_lens = batch.seq_lens_cpu if batch.seq_lens_cpu is not None else draft_input.nxt_kv_lens_cpu
+        slots = req_to_token[batch.req_pool_indices[:, None], prefix_lens[:, None] + self._columns].to(torch.int64)
+        host_lens = self._host_lens(batch, draft_input, 0)
         plan = self.target_worker.model_runner.kv_index_translator.plan(
             req_pool_indices=batch.req_pool_indices,
             seq_lens=prefix_lens,
             seq_lens_cpu=host_lens,
             write_virtual=slots.reshape(-1),
-            read_extent=columns,
+            read_extent=len(self._columns),
         )
-        return RoundWindow(prefix_lens, slots, plan, *self._flat_mask(self._host_lens(batch, draft_input, 0)))
+        return RoundWindow(prefix_lens, slots, plan, *self._flat_mask(host_lens))
 
     def draft(self, batch: ScheduleBatch, draft_input: DFlashDraftInputV2, window: RoundWindow) -> DraftLattice:
         """One forward of the draft over `[root, mask, ...]`: the candidates of each depth."""
@@ -182,7 +179,9 @@ class DraftTreeWorker(DFlashWorkerV2):
         block_ids[:, 0] = draft_input.bonus_tokens
         target_model = self.target_worker.model_runner.model
         embed = unwrap_lora_layer(_resolve_dflash_embedding_module(self.draft_model, target_model))
-        input_embeds = embed(block_ids) * self._noise_embed_scale
+        input_embeds = embed(block_ids)
+        if self._noise_embed_scale != 1.0:
+            input_embeds = input_embeds * self._noise_embed_scale
         host_lens = self._host_lens(batch, draft_input, block_size)
         forward_batch = ForwardBatch(
             forward_mode=ForwardMode.TARGET_VERIFY,
