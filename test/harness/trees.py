@@ -11,11 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
-from zipfile import ZipFile
 
 import pytest
 
-from build_backend.assemble import write_tree
 from harness.unfixed_tree import write_unfixed_tree
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -29,35 +27,10 @@ class Trees:
         self._wheel = wheel
         self._folder = folder
 
-    def pristine(self) -> Path:
-        """The upstream release, unpacked and untouched."""
-        tree = self._folder / "pristine"
-        if not tree.is_dir():
-            with ZipFile(self._wheel) as archive:
-                archive.extractall(tree)
-        return tree
-
-    def fork(self) -> Path:
-        """The fork as the repository stands: queue applied, our files laid over it."""
-        tree = self._folder / "fork"
-        if not tree.is_dir():
-            write_tree(self._wheel, tree, "cpu")
-        return tree
-
     def without(self, patch: str) -> Path:
         """The fork without the queue's patch ``patch``."""
         tree = self._folder / f"without-{patch}"
         return tree if tree.is_dir() else write_unfixed_tree(tree, self._wheel, {patch})
-
-    def run(self, tree: Path, code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run Python ``code`` with ``tree`` as its sglang, and return what it printed and its status."""
-        return subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONPATH": str(tree), **environment},
-            capture_output=True,
-            text=True,
-            timeout=TEST_SECONDS,
-        )
 
     def failing_without(self, patch: str, *tests: str) -> dict[str, str]:
         """Run ``tests`` (pytest node ids) on the tree without ``patch``; {name of a test that fails: its last line}.
