@@ -8,6 +8,8 @@ Touches: sglang/srt/arg_groups/attention_hook.py :: handle_attention_backend_com
 Touches: sglang/srt/arg_groups/speculative_hook.py :: _handle_dflash
 Touches: sglang/srt/speculative/spec_info.py :: SpeculativeAlgorithm.create_worker
 Touches: sglang/srt/speculative/spec_info.py :: create_dummy_verify_input
+Touches: sglang/srt/managers/scheduler.py :: Scheduler._poll_timeout_aborts
+Touches: sglang/srt/managers/scheduler.py :: Scheduler.init_request_dispatcher
 Touches: sglang/srt/model_executor/runner/decode_cuda_graph_runner.py :: DecodeCudaGraphRunner.get_spec_info
 Touches: sglang/srt/managers/scheduler_components/internal_state.py :: SchedulerInternalStateController._add_speculative
 Touches: sglang/srt/managers/scheduler_components/metrics_reporter.py :: SchedulerMetricsReporter.report_decode_stats
@@ -27,9 +29,21 @@ EDITS = (
         "Spec",
         "speculative_dflash_tree_budget: A[\n"
         "    int,\n"
-        '    "DFLASH only. Draft nodes of the tree that one verify sees per request, root excluded: 0 to 255. "\n'
-        '    "0 verifies the chain of the block.",\n'
+        "    Arg(\n"
+        '        help="DFLASH only. Draft nodes of the tree that one verify sees per request, root excluded: 0-255. "\n'
+        '        "0 verifies the chain of the block; auto chooses a width per round, plain decoding among them.",\n'
+        '        type_parser=lambda text: text if text == "auto" else int(text),\n'
+        "    ),\n"
         "] = 0\n",
+    ),
+    AddField(
+        "sglang/srt/arg_groups/fields/spec.py",
+        "Spec",
+        "speculative_dflash_widths: A[\n"
+        "    Optional[list[int]],\n"
+        '    "DFLASH with --speculative-dflash-tree-budget auto only. What a round may verify per request, root "\n'
+        '    "included; 1 is plain decoding. Default: 1 4 8 16 32 64.",\n'
+        "] = None\n",
     ),
     AddField(
         "sglang/srt/arg_groups/fields/spec.py",
@@ -60,6 +74,18 @@ EDITS = (
         "DecodeCudaGraphRunner.get_spec_info",
         "captures_trees",
         module=f"{_PACKAGE}.capture",
+    ),
+    Decorate(
+        "sglang/srt/managers/scheduler.py",
+        "Scheduler._poll_timeout_aborts",
+        "sends_width_choices",
+        module=f"{_PACKAGE}.width_relay",
+    ),
+    Decorate(
+        "sglang/srt/managers/scheduler.py",
+        "Scheduler.init_request_dispatcher",
+        "receives_width_choices",
+        module=f"{_PACKAGE}.width_relay",
     ),
     Decorate(
         "sglang/srt/managers/scheduler_components/internal_state.py",

@@ -15,6 +15,7 @@ import pytest
 import requests as http
 
 from harness.plain_and_dflash import TOKENS, PlainAndDflash, assert_same_tokens, prompts
+from harness.scripted_draft import EVERY_WIDTH
 from harness.server import REQUEST_SECONDS, Server, accept_length
 from harness.tiny_pair import MAX_POSITIONS
 from harness.tiny_tokenizer import EOS_ID
@@ -23,10 +24,12 @@ BLOCK = 4
 LAYOUTS = {
     "page 1": {"page_size": 1},
     "page 16, prompts in chunks of 16": {"page_size": 16, "chunked_prefill_size": 16},
-    "tree of 31, page 16, prompts in chunks of 16": {
+    "trees of another width each round, page 16, prompts in chunks of 16": {
         "page_size": 16,
         "chunked_prefill_size": 16,
-        "speculative_dflash_tree_budget": 31,
+        "speculative_dflash_tree_budget": "auto",
+        "speculative_dflash_widths": [1, 2, 8, 32],
+        "env": {EVERY_WIDTH: "1"},
     },
 }
 SHAPES = {  # budget, topk, page size

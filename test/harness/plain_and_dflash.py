@@ -18,6 +18,7 @@ LAYOUT = (
     "speculative_draft_window_size",
     "speculative_dflash_tree_budget",
     "speculative_dflash_tree_topk",
+    "speculative_dflash_widths",
     "enable_metrics",
     "decode_log_interval",
 )
@@ -77,4 +78,4 @@ def prompts(count: int, seed: int) -> list[list[int]]:
 def assert_same_tokens(plain: list, dflash: list) -> None:
     assert [answer["output_ids"] for answer in dflash] == [answer["output_ids"] for answer in plain]
     drafted = [answer for answer in dflash if len(answer["output_ids"]) > 10]
-    assert not drafted or max(accept_length(answer["meta_info"]) for answer in drafted) > 1.5
+    assert not drafted or max(accept_length(answer["meta_info"]) for answer in drafted) > 1.2

@@ -4,16 +4,19 @@ Loaded into the server through upstream's plugin entry points (`scripted_draft_e
 proposals alone: draft forward, verify and accept run as ever. The script is a JSON file of `[prompt, output]` pairs of
 token ids. A request whose prompt is in it gets the tokens that follow its output so far; at a depth that changes from
 round to round they go wrong, so every accept length occurs. All other requests keep the draft's own proposals. In a
-tree the script's tokens stand among the draft's other candidates, at one depth as the second best. Free KV slots start
-out poisoned.
+tree the script's tokens stand among the draft's other candidates, at one depth as the second best. With EVERY_WIDTH in
+the environment, a server that chooses its verify widths wants another one after each round. Free KV slots start out
+poisoned.
 """
 
 import functools
+import itertools
 import json
 import os
 from pathlib import Path
 
 SCRIPT = "SCRIPTED_DRAFT"
+EVERY_WIDTH = "SCRIPTED_DRAFT_EVERY_WIDTH"
 NAME = "scripted-draft"
 _POISON = 1e4
 
@@ -65,7 +68,20 @@ def load() -> None:
     DFlashWorkerV2.forward_batch_generation = forward_batch_generation
     DFlashWorkerV2._greedy_sample_from_vocab_parallel_head = propose_from_script
     _load_for_trees()
+    if EVERY_WIDTH in os.environ:
+        _want_every_width()
     _poison_free_slots()
+
+
+def _want_every_width() -> None:
+    from sglang.srt.speculative.draft_tree.width_controller import WidthController
+
+    rounds = itertools.count()
+
+    def after_round(self, bs: int, width: int) -> int:
+        return self.widths[next(rounds) % len(self.widths)]
+
+    WidthController.after_round = after_round
 
 
 def _poison_free_slots() -> None:

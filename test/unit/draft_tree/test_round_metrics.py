@@ -8,7 +8,7 @@ from sglang.srt.speculative.draft_tree.stage_times import STAGES, StageTimes
 
 
 def test_rounds_are_counted_by_the_depth_they_reach():
-    metrics = RoundMetrics(width=8, path_length=4, stage_times=StageTimes("cpu"))
+    metrics = RoundMetrics(path_length=4, stage_times=StageTimes("cpu"))
     assert metrics.summary()["accept_length"] is None
     metrics.count([0, 3])
     metrics.count([1, 1])

@@ -14,15 +14,17 @@ class DraftTreeConfig:
     budget: draft nodes of a tree, the root excluded.
     topk: candidates per depth that a tree is built from.
     block_size: positions of one draft pass, the root included; candidates exist at `block_size - 1` depths.
+    widths: what a round may verify per request, root included, ascending; one width is the fixed one, 1 + budget.
     """
 
     budget: int
     topk: int
     block_size: int
+    widths: tuple[int, ...]
 
     @property
     def width(self) -> int:
-        """Tokens of a request that one verify sees: the root and the draft nodes."""
+        """Tokens of a request that one verify sees at most: the root and the draft nodes."""
         return 1 + self.budget
 
     @property
@@ -36,8 +38,10 @@ def draft_tree_config() -> DraftTreeConfig | None:
     spec = get_spec()
     if not spec.speculative_dflash_tree_budget:
         return None
+    budget = int(spec.speculative_dflash_tree_budget)
     return DraftTreeConfig(
-        budget=int(spec.speculative_dflash_tree_budget),
+        budget=budget,
         topk=int(spec.speculative_dflash_tree_topk),
         block_size=int(spec.speculative_dflash_block_size),
+        widths=tuple(spec.speculative_dflash_widths or (1 + budget,)),
     )

@@ -22,6 +22,11 @@ logger = logging.getLogger(__name__)
 
 BUDGET_FLAG = "--speculative-dflash-tree-budget"
 TOPK_FLAG = "--speculative-dflash-tree-topk"
+WIDTHS_FLAG = "--speculative-dflash-widths"
+
+# The budget for which each round chooses its width, and what it chooses from. 1 is plain decoding.
+AUTO = "auto"
+DEFAULT_WIDTHS = (1, 4, 8, 16, 32, 64)
 
 # Backends whose verify reads a mask of free branching, by attention architecture.
 TREE_BACKENDS = ("triton", "flashinfer")
@@ -63,14 +68,16 @@ def resolve_draft_tree(server_args: ServerArgs) -> None:
     cfg = resolving_view(server_args)
     block_size = int(cfg.speculative_num_draft_tokens)
     declare_resolution(server_args, "draft_tree", speculative_dflash_block_size=block_size)
-    budget = check_range(BUDGET_FLAG, cfg.speculative_dflash_tree_budget, 0, MAX_BUDGET)
+    asked = cfg.speculative_dflash_tree_budget
+    widths = _widths(asked, cfg.speculative_dflash_widths)
+    budget = widths[-1] - 1 if widths else check_range(BUDGET_FLAG, asked, 0, MAX_BUDGET)
     check_range(TOPK_FLAG, cfg.speculative_dflash_tree_topk, 1, MAX_TOPK)
     if not budget:
         return
     reason = chain_reason(cfg, model_config_of(server_args))
     if reason is not None:
-        logger.warning("%s %d: %s; drafts are verified as a chain instead.", BUDGET_FLAG, budget, reason)
-        declare_resolution(server_args, "draft_tree", speculative_dflash_tree_budget=0)
+        logger.warning("%s %s: %s; drafts are verified as a chain instead.", BUDGET_FLAG, asked, reason)
+        declare_resolution(server_args, "draft_tree", speculative_dflash_tree_budget=0, speculative_dflash_widths=None)
         return
     _refuse_combinations(cfg)
     _check_backend(server_args, cfg)
@@ -78,7 +85,9 @@ def resolve_draft_tree(server_args: ServerArgs) -> None:
     declare_resolution(
         server_args,
         "draft_tree",
+        speculative_dflash_tree_budget=budget,
         speculative_dflash_tree_topk=topk,
+        speculative_dflash_widths=widths,
         speculative_num_draft_tokens=1 + budget,
     )
 
@@ -93,7 +102,22 @@ def refuse_trees_without_dflash(cfg: Any) -> None:
         )
 
 
-def check_range(flag: str, value: int, least: int, most: int) -> int:
+def _widths(budget: int | str, asked: list[int] | None) -> list[int] | None:
+    """What rounds choose from, ascending; None where the budget is fixed."""
+    if budget != AUTO:
+        if asked:
+            raise LaunchError(
+                f"{WIDTHS_FLAG} with {BUDGET_FLAG} {budget}: a fixed budget has one width. "
+                f"Give {BUDGET_FLAG} {AUTO}, or leave {WIDTHS_FLAG} out."
+            )
+        return None
+    widths = sorted({check_range(WIDTHS_FLAG, width, 1, 1 + MAX_BUDGET) for width in asked or DEFAULT_WIDTHS})
+    if widths == [1]:
+        raise LaunchError(f"{WIDTHS_FLAG} 1: that is plain decoding alone. Add a width above 1, or leave out DFLASH.")
+    return widths
+
+
+def check_range(flag: str, value: int | str, least: int, most: int) -> int:
     """`value` as an int; LaunchError outside of `least` to `most`."""
     if not least <= int(value) <= most:
         raise LaunchError(f"{flag} {value}: it must be between {least} and {most}.")

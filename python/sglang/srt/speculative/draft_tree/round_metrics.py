@@ -7,6 +7,7 @@ draft tokens is the verify width.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,21 +22,30 @@ class RoundMetrics:
     """Counts since the start of the server; a request counts once a round.
 
     Args:
-        width: nodes of a request that a verify sees, root included.
         path_length: nodes on the longest path, root included.
         stage_times: the worker's.
     """
 
-    def __init__(self, width: int, path_length: int, stage_times: StageTimes) -> None:
-        self._width = width
+    def __init__(self, path_length: int, stage_times: StageTimes) -> None:
+        self._by_width: Counter[int] = Counter()  # requests of the rounds that verified this many nodes each
         self._by_accepted = [0] * path_length  # index: accepted drafts of a request in a round
         self._stage_times = stage_times
         self._exported: dict[str, list[int]] = {}
+        # What chose the widths and why, where they are chosen.
+        self.choices: Callable[[], dict[str, Any]] | None = None
+
+    def verified(self, bs: int, width: int) -> None:
+        """One round began: `width` nodes of each of `bs` requests, roots included."""
+        self._by_width[width] += bs
 
     def count(self, accepted_drafts: list[int]) -> None:
         """One round: the accepted drafts of each of its requests."""
         for accepted in accepted_drafts:
             self._by_accepted[accepted] += 1
+
+    @property
+    def nodes(self) -> int:
+        return sum(width * requests for width, requests in self._by_width.items())
 
     @property
     def rounds(self) -> int:
@@ -50,16 +60,18 @@ class RoundMetrics:
         rounds, reached = self.rounds, self.reached()
         return {
             "rounds": rounds,
-            "verified_nodes": rounds * self._width,
+            "verified_nodes": self.nodes,
+            "rounds_by_width": {str(width): count for width, count in sorted(self._by_width.items())},
             "accept_length": 1 + sum(reached) / rounds if rounds else None,
             "accept_rate_by_depth": [count / rounds for count in reached] if rounds else [],
             "stage_milliseconds": self._stage_times.mean_milliseconds(),
+            **({"widths": self.choices()} if self.choices is not None else {}),
         }
 
     def export(self, labels: dict[str, str]) -> None:
         """Bring the Prometheus counters of this process up to date."""
         counters = _counters(tuple(labels))
-        for name, values in {"depth": self.reached(), "nodes": [self.rounds * self._width]}.items():
+        for name, values in {"depth": self.reached(), "nodes": [self.nodes]}.items():
             before = self._exported.get(name, [0] * len(values))
             for index, (value, exported) in enumerate(zip(values, before, strict=True)):
                 extra = {"depth": str(1 + index)} if name == "depth" else {}
@@ -72,20 +84,20 @@ class RoundMetrics:
 @functools.lru_cache(maxsize=1)
 def _counters(label_names: tuple[str, ...]) -> dict[str, Any]:
     # Late: upstream sets the folder of the multi-process mode before the first metric exists.
-    from prometheus_client import Counter, Gauge
+    import prometheus_client
 
     return {
-        "depth": Counter(
+        "depth": prometheus_client.Counter(
             "sglang:spec_accepted_depth_total",
             "Rounds of speculation in which a request accepted a draft token of this depth.",
             [*label_names, "depth"],
         ),
-        "nodes": Counter(
+        "nodes": prometheus_client.Counter(
             "sglang:spec_verified_nodes_total",
             "Nodes that verification has seen, roots included.",
             list(label_names),
         ),
-        "stage": Gauge(
+        "stage": prometheus_client.Gauge(
             "sglang:spec_stage_seconds",
             "Mean time of a stage of the decode round, over the rounds that were measured.",
             [*label_names, "stage"],

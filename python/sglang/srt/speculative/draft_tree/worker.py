@@ -31,6 +31,7 @@ from sglang.srt.speculative.draft_tree.lattice import (
     SelectorCandidates,
 )
 from sglang.srt.speculative.draft_tree.node_adjustments import adjust_node_logits
+from sglang.srt.speculative.draft_tree.root_only import RootOnly
 from sglang.srt.speculative.draft_tree.round_metrics import RoundMetrics
 from sglang.srt.speculative.draft_tree.stage_times import StageTimes
 from sglang.srt.speculative.draft_tree.target_draw import draw_target_tokens
@@ -40,7 +41,7 @@ from sglang.srt.speculative.spec_tp_sync import SpecTpSyncSite
 from sglang.srt.speculative.spec_utils import GrammarTree, build_grammar_vocab_mask, draft_tp_context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from sglang.srt.managers.schedule_batch import ScheduleBatch
     from sglang.srt.mem_cache.kv_loc_plan import KVLocPlan
@@ -79,9 +80,10 @@ class DraftTreeWorker(DFlashWorkerV2):
             super().__init__(server_args, gpu_id, nccl_port, target_worker)
         self.speculative_num_draft_tokens = self.tree.width  # what the metrics report
         self._candidates = None
+        self._root_only = RootOnly(self.device)
         self._columns = torch.arange(max(self.tree.block_size, self.tree.width), device=self.device)
         self.stage_times = StageTimes(self.device)
-        self.round_metrics = RoundMetrics(self.tree.width, self.tree.path_length, self.stage_times)
+        self.round_metrics = RoundMetrics(self.tree.path_length, self.stage_times)
 
     def _draft_width(self) -> contextlib.AbstractContextManager:
         return get_spec().override(speculative_num_draft_tokens=self.tree.block_size)
@@ -139,11 +141,12 @@ class DraftTreeWorker(DFlashWorkerV2):
         self, batch: ScheduleBatch, on_publish: Callable | None, grammar_barrier: Callable | None
     ) -> GenerationBatchResult:
         draft_input: DFlashDraftInputV2 = batch.spec_info
+        width = self.round_width(len(batch.reqs))
         self.stage_times.start()
-        window = self.open_window(batch, draft_input)
-        lattice = self.draft(batch, draft_input, window)
+        window = self.open_window(batch, draft_input, width)
+        lattice = self.draft(batch, draft_input, window) if width > 1 else None
         self.stage_times.end_of_stage()
-        tree, layout = self.tree_build(draft_input.bonus_tokens, lattice, window)
+        tree, layout = self.tree_build(draft_input.bonus_tokens, lattice, window, width)
         self.stage_times.end_of_stage()
         grammar_tree = self.grammar_tree(batch, tree, layout)  # its copy to the host must precede the verify
         verified = self.verify(batch, draft_input, window, tree, layout)
@@ -153,24 +156,30 @@ class DraftTreeWorker(DFlashWorkerV2):
         self.stage_times.end_of_stage()
         result = self.commit(batch, window, verified, draws, path, on_publish)
         self.stage_times.end_of_stage()
+        self.round_metrics.verified(len(batch.reqs), width)
         return result
 
-    def open_window(self, batch: ScheduleBatch, draft_input: DFlashDraftInputV2) -> RoundWindow:
+    def round_width(self, bs: int) -> int:
+        """Nodes of a request that this round verifies; 1 is a step of plain decoding, for which nothing is drafted."""
+        return self.tree.width
+
+    def open_window(self, batch: ScheduleBatch, draft_input: DFlashDraftInputV2, width: int) -> RoundWindow:
         """The columns that draft and verify write, planned once."""
         prefix_lens = batch.seq_lens
         if prefix_lens.is_cuda:  # made by the last round, perhaps on another stream
             prefix_lens.record_stream(torch.get_device_module(self.device).current_stream())
         req_to_token = self.model_runner.req_to_token_pool.req_to_token
-        slots = req_to_token[batch.req_pool_indices[:, None], prefix_lens[:, None] + self._columns].to(torch.int64)
+        columns = self._columns[: max(width, self.tree.block_size) if width > 1 else 1]
+        slots = req_to_token[batch.req_pool_indices[:, None], prefix_lens[:, None] + columns].to(torch.int64)
         host_lens = self._host_lens(batch, draft_input, 0)
         plan = self.target_worker.model_runner.kv_index_translator.plan(
             req_pool_indices=batch.req_pool_indices,
             seq_lens=prefix_lens,
             seq_lens_cpu=host_lens,
             write_virtual=slots.reshape(-1),
-            read_extent=len(self._columns),
+            read_extent=len(columns),
         )
-        return RoundWindow(prefix_lens, slots, plan, *self._flat_mask(host_lens))
+        return RoundWindow(prefix_lens, slots, plan, *self._flat_mask(host_lens, width))
 
     def draft(self, batch: ScheduleBatch, draft_input: DFlashDraftInputV2, window: RoundWindow) -> DraftLattice:
         """One forward of the draft over `[root, mask, ...]`: the candidates of each depth."""
@@ -209,16 +218,21 @@ class DraftTreeWorker(DFlashWorkerV2):
             return self._draft_candidates()(hidden[:, 1:], block_ids[:, 0])
 
     def tree_build(
-        self, root_tokens: torch.Tensor, lattice: DraftLattice, window: RoundWindow
+        self, root_tokens: torch.Tensor, lattice: DraftLattice | None, window: RoundWindow, width: int
     ) -> tuple[DraftTree, TreeLayout]:
-        """The best nodes under the budget, and what the verify forward needs to know of their shape."""
+        """The best nodes for this width, and what the verify forward needs to know of their shape."""
+        if lattice is None:
+            return self._root_only.tree(root_tokens), self._root_only.layout(window.prefix_lens)
         if forces_acceptance():
             lattice = with_certain_path(lattice)
-        tree = build_tree(root_tokens, lattice.token_ids, lattice.scores, self.tree.budget, lattice.pair_scores)
+        tree = self.build_nodes(root_tokens, lattice, width)
         layout = compile_tree(
             tree.parents, tree.depths, window.prefix_lens, window.mask, write_prefix=window.mask_has_prefix
         )
         return tree, layout
+
+    def build_nodes(self, root_tokens: torch.Tensor, lattice: DraftLattice, width: int) -> DraftTree:
+        return build_tree(root_tokens, lattice.token_ids, lattice.scores, width - 1, lattice.pair_scores)
 
     def grammar_tree(self, batch: ScheduleBatch, tree: DraftTree, layout: TreeLayout) -> GrammarTree | None:
         if not batch.has_grammar:
@@ -234,25 +248,44 @@ class DraftTreeWorker(DFlashWorkerV2):
         layout: TreeLayout,
     ) -> Verified:
         """One forward of the target over all nodes."""
+        width = tree.tokens.shape[1]
+        if width == 1:
+            return self.plain_step(batch, draft_input, window)
         verify_input = DraftTreeVerifyInput(
             draft_token=tree.tokens.view(-1),
             positions=layout.positions.view(-1),
-            draft_token_num=self.tree.width,
+            draft_token_num=width,
             custom_mask=window.mask,
             ancestor_mask=layout.ancestor_mask,
             kv_loc_plan=window.plan,
-            kv_loc_cols=slice(0, self.tree.width),
+            kv_loc_cols=slice(0, width),
         )
-        batch.out_cache_loc = window.slots[:, : self.tree.width].reshape(-1)
-        host_lens = batch.seq_lens_cpu, batch.seq_lens_sum
-        if batch.seq_lens_cpu is None and draft_input.nxt_kv_lens_cpu is not None:
-            # Nobody reads exact host lengths then; a bound spares a buffer for the longest possible context.
-            batch.seq_lens_cpu, batch.seq_lens_sum = draft_input.nxt_kv_lens_cpu, int(draft_input.nxt_kv_lens_sum)
-        forward_batch, _ = verify_input.prepare_for_verify(batch, self.target_worker)
-        batch.seq_lens_cpu, batch.seq_lens_sum = host_lens
+        batch.out_cache_loc = window.slots[:, :width].reshape(-1)
+        with _bounded_host_lens(batch, draft_input):
+            forward_batch, _ = verify_input.prepare_for_verify(batch, self.target_worker)
         output = self.target_worker.forward_batch_generation(
             batch=None, forward_batch=forward_batch, is_verify=True, skip_attn_backend_init=True
         )
+        return self._verified(batch, forward_batch, output)
+
+    def plain_step(self, batch: ScheduleBatch, draft_input: DFlashDraftInputV2, window: RoundWindow) -> Verified:
+        """A decode step of the target, as without speculation, but for the hidden states that the draft reads."""
+        batch.input_ids = draft_input.bonus_tokens
+        batch.spec_info, batch.forward_mode = None, ForwardMode.DECODE
+        batch.out_cache_loc = window.slots[:, 0].contiguous()
+        batch.seq_lens = window.prefix_lens + 1  # decoding counts the token that it writes
+        with _bounded_host_lens(batch, draft_input, ahead=1):
+            forward_batch = ForwardBatch.init_new(
+                batch,
+                self.model_runner,
+                capture_hidden_mode=CaptureHiddenMode.FULL,
+                return_hidden_states_before_norm=False,
+            )
+        batch.seq_lens = window.prefix_lens
+        output = self.target_worker.forward_batch_generation(batch=None, forward_batch=forward_batch, is_verify=True)
+        return self._verified(batch, forward_batch, output)
+
+    def _verified(self, batch: ScheduleBatch, forward_batch: ForwardBatch, output: GenerationBatchResult) -> Verified:
         logits, argmax = output.logits_output, None
         processor = self._target_logits_processor
         if processor is not None and processor.is_deferred_shard(logits.next_token_logits):
@@ -305,9 +338,13 @@ class DraftTreeWorker(DFlashWorkerV2):
 
     def accept(self, tree: DraftTree, draws: torch.Tensor) -> AcceptedPath:
         """The nodes that carry the target's own tokens, from the root down."""
+        width = tree.tokens.shape[1]
+        if width == 1:
+            return self._root_only.path(draws)
+        depth = min(self.tree.path_length, width)
         if forces_acceptance():
-            return forced_path(tree, draws, self.tree.path_length)
-        return walk(tree.tokens, tree.parents, draws, self.tree.path_length)
+            return forced_path(tree, draws, depth)
+        return walk(tree.tokens, tree.parents, draws, depth)
 
     def commit(
         self,
@@ -319,22 +356,23 @@ class DraftTreeWorker(DFlashWorkerV2):
         on_publish: Callable | None,
     ) -> GenerationBatchResult:
         """The accepted path becomes the prefix: its KV rows to the front, its hidden states into the draft's cache."""
-        bs, depth, logits = len(draws), self.tree.path_length, verified.logits
+        (bs, width), depth, logits = draws.shape, path.tokens.shape[1], verified.logits
         if batch.return_logprob:
-            first_row = torch.arange(bs, device=draws.device)[:, None] * self.tree.width
+            first_row = torch.arange(bs, device=draws.device)[:, None] * width
             rows = (path.node_ids.clamp(min=0) + first_row).view(-1)
             compute_spec_logprobs(batch, logits, draws.view(-1), accept_index=rows.view(bs, depth))
 
-        moves = accepted_slot_moves(window.slots[:, : self.tree.width], path.node_ids)
-        self.model_runner.token_to_kv_pool_allocator.get_kvcache().move_kv_cache(*moves)
+        if width > 1:
+            moves = accepted_slot_moves(window.slots[:, :width], path.node_ids)
+            self.model_runner.token_to_kv_pool_allocator.get_kvcache().move_kv_cache(*moves)
         new_seq_lens = window.prefix_lens + path.length
         if on_publish is not None:
             on_publish(new_seq_lens)  # only now: the rows that it frees are those that the moves have read
 
-        hidden = logits.hidden_states.view(bs, self.tree.width, -1)
+        hidden = logits.hidden_states.view(bs, width, -1)
         draft_slots = window.plan.write_ids(self.draft_model_runner.kv_index_translator, cols=slice(0, depth))
         self._append_target_hidden_to_draft_kv_by_loc(
-            target_hidden=gather_accepted(hidden, path.node_ids).view(bs * depth, -1),
+            target_hidden=(gather_accepted(hidden, path.node_ids) if width > 1 else hidden).view(bs * depth, -1),
             cache_loc=draft_slots,
             cache_loc_2d=draft_slots.view(bs, depth),
             positions=(window.prefix_lens[:, None] + self._block_pos_offsets[:depth]).view(-1),
@@ -347,7 +385,7 @@ class DraftTreeWorker(DFlashWorkerV2):
             accept_lens=path.length,
             can_run_cuda_graph=verified.can_run_graph,
             next_draft_input=self._make_next_draft_input_decode(bonus_tokens=path.bonus, new_seq_lens=new_seq_lens),
-            speculative_num_draft_tokens=self.tree.width,
+            speculative_num_draft_tokens=width,
             speculative_output_stride=depth,
             new_seq_lens=new_seq_lens,
             routed_experts_output=verified.output.routed_experts_output,
@@ -369,17 +407,34 @@ class DraftTreeWorker(DFlashWorkerV2):
             return draft_input.nxt_kv_lens_cpu
         return torch.tensor([req.kv.kv_allocated_len for req in batch.reqs], dtype=torch.int64)
 
-    def _flat_mask(self, host_lens: torch.Tensor) -> tuple[torch.Tensor | None, bool]:
+    def _flat_mask(self, host_lens: torch.Tensor, width: int) -> tuple[torch.Tensor | None, bool]:
         """Where the flat mask of this round goes, and whether its prefix columns are read.
 
         The backend's own buffer, where its graphs look; a new one for a batch beyond it, or without graphs.
         """
         backend = self.target_worker.model_runner.attn_backend
-        if getattr(backend, "reads_ancestor_mask", False):
+        if width == 1 or getattr(backend, "reads_ancestor_mask", False):
             return None, False
         reads_prefix = not isinstance(backend, TritonAttnBackend)
         mask = backend.verify_mask
         if mask is not None and mask.fits(len(host_lens)):
             return mask.buffer, reads_prefix
-        cells = self.tree.width * (int(host_lens.sum()) + len(host_lens) * self.tree.width)
+        cells = width * (int(host_lens.sum()) + len(host_lens) * width)
         return torch.ones(cells, dtype=torch.bool, device=self.device), reads_prefix
+
+
+@contextlib.contextmanager
+def _bounded_host_lens(batch: ScheduleBatch, draft_input: DFlashDraftInputV2, ahead: int = 0) -> Iterator[None]:
+    """Host lengths of `batch` for one forward that counts `ahead` rows beyond the prefix.
+
+    Where the scheduler keeps none, nobody reads exact ones; a bound spares a buffer for the longest possible context.
+    """
+    kept = batch.seq_lens_cpu, batch.seq_lens_sum
+    if batch.seq_lens_cpu is not None:
+        batch.seq_lens_cpu, batch.seq_lens_sum = batch.seq_lens_cpu + ahead, None
+    elif draft_input.nxt_kv_lens_cpu is not None:
+        batch.seq_lens_cpu, batch.seq_lens_sum = draft_input.nxt_kv_lens_cpu, int(draft_input.nxt_kv_lens_sum)
+    try:
+        yield
+    finally:
+        batch.seq_lens_cpu, batch.seq_lens_sum = kept

@@ -14,7 +14,12 @@ def serves_trees(create_worker: Callable) -> Callable:
         from sglang.srt.arg_groups.overrides import resolving_view
 
         worker = create_worker(self, server_args)
-        if self.is_dflash() and resolving_view(server_args).speculative_dflash_tree_budget:
+        cfg = resolving_view(server_args)
+        if self.is_dflash() and cfg.speculative_dflash_widths:
+            from sglang.srt.speculative.draft_tree.adaptive_worker import AdaptiveTreeWorker
+
+            return AdaptiveTreeWorker
+        if self.is_dflash() and cfg.speculative_dflash_tree_budget:
             from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker
 
             return DraftTreeWorker

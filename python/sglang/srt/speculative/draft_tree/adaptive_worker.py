@@ -1,0 +1,107 @@
+"""Draft trees whose width is chosen per round, plain decoding among the choices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from sglang.kernels.draft_tree.accept_walk import AcceptedPath
+from sglang.kernels.draft_tree.tree_build import DraftTree, build_tree
+from sglang.srt.managers.utils import GenerationBatchResult
+from sglang.srt.runtime_context import get_parallel
+from sglang.srt.speculative.draft_tree.round_measures import EmittedByWidth, RoundClock
+from sglang.srt.speculative.draft_tree.width_controller import WidthController, batch_class
+from sglang.srt.speculative.draft_tree.width_relay import WidthChoice
+from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker
+
+if TYPE_CHECKING:
+    from sglang.srt.managers.schedule_batch import ScheduleBatch
+    from sglang.srt.speculative.draft_tree.lattice import DraftLattice
+
+
+class AdaptiveTreeWorker(DraftTreeWorker):
+    """A DraftTreeWorker that follows the width chosen for the size of each batch.
+
+    Every rank follows the choices that reach it with the requests; the first rank makes them. Trees are built for the
+    greatest width and cut, which costs little and shows what other widths would accept.
+    """
+
+    def __init__(self, server_args, gpu_id, nccl_port, target_worker) -> None:
+        super().__init__(server_args, gpu_id, nccl_port, target_worker)
+        self._followed: dict[int, int] = {}
+        self._pending: dict[int, int] = {}
+        self._whole_tree: DraftTree | None = None
+        self._last_width = self.tree.widths[0]
+        self._controller = None
+        if _chooses():
+            self._controller = WidthController(self.tree.widths, self.tree.path_length)
+            self._clock = RoundClock(self.device)
+            self._emitted = EmittedByWidth(self.tree.widths, self.device)
+            self.round_metrics.choices = self._controller.summary
+
+    # --- the choice ------------------------------------------------------------------------------------------
+
+    def round_width(self, bs: int) -> int:
+        size = batch_class(bs)
+        if self._controller is not None:
+            self._choose(bs, size)
+        self._last_width = self._followed.get(size) or self._nearest(size)
+        return self._last_width
+
+    def pending_width_choices(self) -> list[WidthChoice]:
+        """Choices that have not come back with the requests yet; asked for once per batch on the choosing rank."""
+        return [WidthChoice(size, width) for size, width in self._pending.items()]
+
+    def follow_width_choice(self, choice: WidthChoice) -> None:
+        """A choice arrived with the requests: on every rank before the same batch."""
+        self._followed[choice.batch_class] = choice.width
+        if self._pending.get(choice.batch_class) == choice.width:
+            del self._pending[choice.batch_class]
+
+    def _choose(self, bs: int, size: int) -> None:
+        for cost in self._clock.collect():
+            self._controller.add_cost(*cost)
+        for sample in self._emitted.collect():
+            self._controller.add_emitted(*sample)
+        width = self._controller.after_round(bs, self._last_width)
+        if width != self._followed.get(size):
+            self._pending[size] = width
+        else:
+            self._pending.pop(size, None)
+
+    def _nearest(self, size: int) -> int:
+        """What the next smaller class follows, for a class that no choice has reached yet."""
+        smaller = [known for known in self._followed if known < size]
+        return self._followed[max(smaller)] if smaller else self.tree.widths[0]
+
+    # --- the round -------------------------------------------------------------------------------------------
+
+    def forward_batch_generation(self, batch: ScheduleBatch, *args, **kwargs) -> GenerationBatchResult:
+        decodes = not (batch.forward_mode.is_extend() or batch.is_extend_in_batch or batch.forward_mode.is_idle())
+        result = super().forward_batch_generation(batch, *args, **kwargs)
+        if self._controller is not None:
+            if decodes:
+                self._clock.end_of_round(len(batch.reqs), self._last_width)
+            else:
+                self._clock.interrupt()
+        return result
+
+    def build_nodes(self, root_tokens: torch.Tensor, lattice: DraftLattice, width: int) -> DraftTree:
+        if self._controller is None:
+            return super().build_nodes(root_tokens, lattice, width)
+        budget = self.tree.budget
+        self._whole_tree = build_tree(root_tokens, lattice.token_ids, lattice.scores, budget, lattice.pair_scores)
+        return DraftTree(*(nodes[:, :width].contiguous() for nodes in self._whole_tree))
+
+    def accept(self, tree: DraftTree, draws: torch.Tensor) -> AcceptedPath:
+        path = super().accept(tree, draws)
+        if self._controller is not None and tree.tokens.shape[1] > 1:
+            self._emitted.add(path, self._whole_tree, tree.tokens.shape[1])
+        return path
+
+
+def _chooses() -> bool:
+    """Whether this is the rank that the scheduler asks for what it adds to the requests."""
+    parallel = get_parallel()
+    return parallel.pp_rank == 0 and parallel.attn_tp_rank == 0 and parallel.attn_cp_rank == 0

@@ -1,0 +1,50 @@
+"""How the ranks of a server agree on verify widths.
+
+One rank chooses. Its choice travels with the requests, which the scheduler brings to all ranks in the same order before
+each batch, and every rank follows it from the same batch on. Nothing waits for it, and without a change nothing is
+sent.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sglang.srt.managers.scheduler import Scheduler
+
+
+@dataclass(frozen=True)
+class WidthChoice:
+    """From the next batch on, batches of this class are verified at this width."""
+
+    batch_class: int
+    width: int
+
+
+def sends_width_choices(poll: Callable) -> Callable:
+    """Wrap `Scheduler._poll_timeout_aborts`: what the choosing rank adds to the requests of this iteration."""
+
+    @functools.wraps(poll)
+    def poll_all(self: Scheduler) -> list:
+        choices = getattr(self.draft_worker, "pending_width_choices", None)
+        return [*poll(self), *(choices() if choices is not None else ())]
+
+    return poll_all
+
+
+def receives_width_choices(init_dispatcher: Callable) -> Callable:
+    """Wrap `Scheduler.init_request_dispatcher`."""
+
+    @functools.wraps(init_dispatcher)
+    def init(self: Scheduler) -> None:
+        from sglang.utils import TypeBasedDispatcher
+
+        init_dispatcher(self)
+        self._request_dispatcher += TypeBasedDispatcher(
+            [(WidthChoice, lambda choice: self.draft_worker.follow_width_choice(choice))]
+        )
+
+    return init
