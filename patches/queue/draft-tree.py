@@ -10,6 +10,8 @@ Touches: sglang/srt/speculative/spec_info.py :: SpeculativeAlgorithm.create_work
 Touches: sglang/srt/speculative/spec_info.py :: create_dummy_verify_input
 Touches: sglang/srt/managers/scheduler.py :: Scheduler._poll_timeout_aborts
 Touches: sglang/srt/managers/scheduler.py :: Scheduler.init_request_dispatcher
+Touches: sglang/srt/model_executor/model_runner.py :: ModelRunner.max_decode_logits_rows
+Touches: sglang/srt/model_executor/model_runner_components/cuda_graph_setup.py :: capture_decode_graph
 Touches: sglang/srt/model_executor/runner/decode_cuda_graph_runner.py :: DecodeCudaGraphRunner.get_spec_info
 Touches: sglang/srt/managers/scheduler_components/internal_state.py :: SchedulerInternalStateController._add_speculative
 Touches: sglang/srt/managers/scheduler_components/metrics_reporter.py :: SchedulerMetricsReporter.report_decode_stats
@@ -74,6 +76,18 @@ EDITS = (
         "DecodeCudaGraphRunner.get_spec_info",
         "captures_trees",
         module=f"{_PACKAGE}.capture",
+    ),
+    Decorate(
+        "sglang/srt/model_executor/model_runner.py",
+        "ModelRunner.max_decode_logits_rows",
+        "counts_rows_by_width",
+        module=f"{_PACKAGE}.width_graphs",
+    ),
+    Decorate(
+        "sglang/srt/model_executor/model_runner_components/cuda_graph_setup.py",
+        "capture_decode_graph",
+        "captures_few_wide_batches",
+        module=f"{_PACKAGE}.width_graphs",
     ),
     Decorate(
         "sglang/srt/managers/scheduler.py",

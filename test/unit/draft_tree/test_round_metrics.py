@@ -10,10 +10,12 @@ from sglang.srt.speculative.draft_tree.stage_times import STAGES, StageTimes
 def test_rounds_are_counted_by_the_depth_they_reach():
     metrics = RoundMetrics(path_length=4, stage_times=StageTimes("cpu"))
     assert metrics.summary()["accept_length"] is None
-    metrics.count([0, 3])
-    metrics.count([1, 1])
+    for width, accepted in ((8, [0, 3]), (1, [1, 1])):
+        metrics.verified(len(accepted), width)
+        metrics.count(accepted)
     summary = metrics.summary()
-    assert summary["rounds"] == 4 and summary["verified_nodes"] == 32
+    assert summary["rounds"] == 4 and summary["verified_nodes"] == 2 * 8 + 2 * 1
+    assert summary["rounds_by_width"] == {"1": 2, "8": 2} and "widths" not in summary
     assert summary["accept_rate_by_depth"] == [0.75, 0.25, 0.25]
     assert summary["accept_length"] == 1 + (0 + 3 + 1 + 1) / 4
 

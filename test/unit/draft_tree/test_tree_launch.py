@@ -19,6 +19,7 @@ def arguments(**changes) -> Arguments:
         speculative_algorithm="DFLASH",
         speculative_dflash_tree_budget=32,
         speculative_dflash_tree_topk=8,
+        speculative_dflash_widths=None,
         speculative_num_draft_tokens=8,
         speculative_dflash_block_size=None,
         speculative_draft_window_size=None,
@@ -89,6 +90,38 @@ def test_a_tree_keeps_the_drafts_block_and_widens_the_verify(resolve):
 def test_without_a_budget_the_verify_is_the_block(resolve):
     cfg = resolve(arguments(speculative_dflash_tree_budget=0), backend="fa3")
     assert (cfg.speculative_dflash_block_size, cfg.speculative_num_draft_tokens) == (8, 8)
+
+
+def test_auto_takes_the_widths_given_or_those_by_default(resolve):
+    cfg = resolve(arguments(speculative_dflash_tree_budget="auto"))
+    assert cfg.speculative_dflash_widths == [1, 4, 8, 16, 32, 64]
+    assert (cfg.speculative_dflash_tree_budget, cfg.speculative_num_draft_tokens) == (63, 64)
+    cfg = resolve(arguments(speculative_dflash_tree_budget="auto", speculative_dflash_widths=[24, 1, 24]))
+    assert cfg.speculative_dflash_widths == [1, 24] and cfg.speculative_num_draft_tokens == 24
+
+
+@pytest.mark.parametrize(
+    "budget, widths, parts",
+    [
+        (32, [1, 8], ["--speculative-dflash-widths", "--speculative-dflash-tree-budget 32", "auto"]),
+        (0, [8], ["--speculative-dflash-widths", "--speculative-dflash-tree-budget 0"]),
+        ("auto", [0, 8], ["--speculative-dflash-widths 0", "1 and 256"]),
+        ("auto", [257], ["--speculative-dflash-widths 257", "1 and 256"]),
+        ("auto", [1], ["--speculative-dflash-widths 1", "plain decoding alone"]),
+    ],
+)
+def test_widths_that_are_no_choice_are_refused(resolve, budget, widths, parts):
+    with pytest.raises(LaunchError) as caught:
+        resolve(arguments(speculative_dflash_tree_budget=budget, speculative_dflash_widths=widths))
+    assert all(part in str(caught.value) for part in parts), str(caught.value)
+
+
+def test_auto_falls_back_to_the_chain_where_a_tree_would(resolve, caplog):
+    model = target(is_encoder_decoder=True)
+    with caplog.at_level(logging.WARNING):
+        cfg = resolve(arguments(speculative_dflash_tree_budget="auto"), model=model)
+    assert (cfg.speculative_dflash_tree_budget, cfg.speculative_dflash_widths) == (0, None)
+    assert f"{BUDGET_FLAG} auto" in caplog.text
 
 
 def test_candidates_are_no_more_than_the_vocabulary(resolve):

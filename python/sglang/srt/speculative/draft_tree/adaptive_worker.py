@@ -10,8 +10,10 @@ from sglang.kernels.draft_tree.accept_walk import AcceptedPath
 from sglang.kernels.draft_tree.tree_build import DraftTree, build_tree
 from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.runtime_context import get_parallel
+from sglang.srt.speculative.draft_tree.round_costs_file import round_costs_file
 from sglang.srt.speculative.draft_tree.round_measures import EmittedByWidth, RoundClock
 from sglang.srt.speculative.draft_tree.width_controller import WidthController, batch_class
+from sglang.srt.speculative.draft_tree.width_graphs import WidthGraphs, widths_for
 from sglang.srt.speculative.draft_tree.width_relay import WidthChoice
 from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker
 
@@ -33,12 +35,22 @@ class AdaptiveTreeWorker(DraftTreeWorker):
         self._pending: dict[int, int] = {}
         self._whole_tree: DraftTree | None = None
         self._last_width = self.tree.widths[0]
+        self._graphs: WidthGraphs | None = None
         self._controller = None
         if _chooses():
-            self._controller = WidthController(self.tree.widths, self.tree.path_length)
+            self._costs_file = round_costs_file(server_args)
+            self._controller = WidthController(
+                self.tree.widths, self.tree.path_length, claims=self._costs_file.load(), widths_for=widths_for
+            )
             self._clock = RoundClock(self.device)
             self._emitted = EmittedByWidth(self.tree.widths, self.device)
             self.round_metrics.choices = self._controller.summary
+
+    def init_cuda_graphs(self) -> None:
+        super().init_cuda_graphs()
+        # One backend serves every width where nothing is captured and the mask is read as it is.
+        if not getattr(self.model_runner.attn_backend, "reads_ancestor_mask", False):
+            self._graphs = WidthGraphs(self.model_runner, self.tree.widths)
 
     # --- the choice ------------------------------------------------------------------------------------------
 
@@ -46,7 +58,9 @@ class AdaptiveTreeWorker(DraftTreeWorker):
         size = batch_class(bs)
         if self._controller is not None:
             self._choose(bs, size)
-        self._last_width = self._followed.get(size) or self._nearest(size)
+        allowed = widths_for(size, self.tree.widths)
+        self._last_width = min(self._followed.get(size) or self._nearest(size), allowed[-1])
+        self._use(self._last_width)
         return self._last_width
 
     def pending_width_choices(self) -> list[WidthChoice]:
@@ -69,11 +83,17 @@ class AdaptiveTreeWorker(DraftTreeWorker):
             self._pending[size] = width
         else:
             self._pending.pop(size, None)
+        if self._costs_file.is_due():
+            self._costs_file.save(self._controller.costs())
 
     def _nearest(self, size: int) -> int:
         """What the next smaller class follows, for a class that no choice has reached yet."""
         smaller = [known for known in self._followed if known < size]
         return self._followed[max(smaller)] if smaller else self.tree.widths[0]
+
+    def _use(self, width: int) -> None:
+        if self._graphs is not None:
+            self._graphs.use(width)
 
     # --- the round -------------------------------------------------------------------------------------------
 
@@ -85,6 +105,7 @@ class AdaptiveTreeWorker(DraftTreeWorker):
                 self._clock.end_of_round(len(batch.reqs), self._last_width)
             else:
                 self._clock.interrupt()
+        self._use(self.tree.width)  # what everything but a round of another width expects
         return result
 
     def build_nodes(self, root_tokens: torch.Tensor, lattice: DraftLattice, width: int) -> DraftTree:

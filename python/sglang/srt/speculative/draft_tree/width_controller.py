@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 
 HYSTERESIS = 1.03
@@ -136,14 +136,20 @@ class WidthController:
 
     Args:
         widths: nodes of a request that a verify may see, root included, ascending; 1 is a step of plain decoding.
+        widths_for: those of them that a batch size may use.
         path_length: the most tokens that a request can emit in a round.
         claims: seconds by (class of batch sizes, width) that an earlier run of the same server measured.
     """
 
     def __init__(
-        self, widths: Sequence[int], path_length: int, claims: dict[tuple[int, int], float] | None = None
+        self,
+        widths: Sequence[int],
+        path_length: int,
+        claims: dict[tuple[int, int], float] | None = None,
+        widths_for: Callable[[int, Sequence[int]], Sequence[int]] = lambda bs, widths: widths,
     ) -> None:
         self.widths = tuple(widths)
+        self._widths_for = widths_for
         self.accept_lengths = AcceptLengths(widths, path_length)
         self._claims = claims or {}
         self._classes: dict[int, _BatchClass] = {}
@@ -210,7 +216,7 @@ class WidthController:
     def _class(self, size: int) -> _BatchClass:
         if size not in self._classes:
             claims = {width: seconds for (of, width), seconds in self._claims.items() if of == size}
-            self._classes[size] = _BatchClass(self.widths, claims)
+            self._classes[size] = _BatchClass(self._widths_for(size, self.widths), claims)
         return self._classes[size]
 
     def _speed(self, known: _BatchClass, width: int) -> float | None:
@@ -218,7 +224,7 @@ class WidthController:
         return tokens / seconds if seconds and tokens is not None else None
 
     def _choose(self, known: _BatchClass, after_trial: bool = False) -> None:
-        speeds = {width: speed for width in self.widths if (speed := self._speed(known, width)) is not None}
+        speeds = {width: speed for width in known.costs if (speed := self._speed(known, width)) is not None}
         if not speeds:
             return
         best = max(speeds, key=speeds.get)
@@ -233,12 +239,12 @@ class WidthController:
     def _trial(self, known: _BatchClass) -> int | None:
         """The width to try now, if any."""
         now = self._speed(known, known.current)
-        for width in self.widths:
+        for width in known.costs:
             if known.costs[width].seconds is None and self._could_win(known, width, now):
                 return width
         if known.round < known.next_trial or now is None:
             return None
-        rivals = [width for width in self.widths if width != known.current and self._could_win(known, width, now)]
+        rivals = [width for width in known.costs if width != known.current and self._could_win(known, width, now)]
         if not rivals:
             known.next_trial = known.round + known.period
             return None
