@@ -8,10 +8,7 @@ Touches: sglang/srt/arg_groups/attention_hook.py :: handle_attention_backend_com
 Touches: sglang/srt/arg_groups/speculative_hook.py :: _handle_dflash
 Touches: sglang/srt/speculative/spec_info.py :: SpeculativeAlgorithm.create_worker
 Touches: sglang/srt/speculative/spec_info.py :: create_dummy_verify_input
-Touches: sglang/srt/managers/scheduler.py :: Scheduler._poll_timeout_aborts
-Touches: sglang/srt/managers/scheduler.py :: Scheduler.init_request_dispatcher
-Touches: sglang/srt/model_executor/model_runner.py :: ModelRunner.max_decode_logits_rows
-Touches: sglang/srt/model_executor/model_runner_components/cuda_graph_setup.py :: capture_decode_graph
+Touches: sglang/srt/speculative/spec_sampling_mask.py :: validate_spec_sampling_mask_request
 Touches: sglang/srt/model_executor/runner/decode_cuda_graph_runner.py :: DecodeCudaGraphRunner.get_spec_info
 Touches: sglang/srt/managers/scheduler_components/internal_state.py :: SchedulerInternalStateController._add_speculative
 Touches: sglang/srt/managers/scheduler_components/metrics_reporter.py :: SchedulerMetricsReporter.report_decode_stats
@@ -41,15 +38,6 @@ EDITS = (
     AddField(
         "sglang/srt/arg_groups/fields/spec.py",
         "Spec",
-        "speculative_dflash_widths: A[\n"
-        "    Optional[list[int]],\n"
-        '    "DFLASH with --speculative-dflash-tree-budget auto only. What a round may verify per request, root "\n'
-        '    "included; 1 is plain decoding. Default: 1 4 8 16 32 64.",\n'
-        "] = None\n",
-    ),
-    AddField(
-        "sglang/srt/arg_groups/fields/spec.py",
-        "Spec",
         "speculative_dflash_tree_topk: A[\n"
         "    int,\n"
         '    "DFLASH with a tree budget only. Candidates per depth that a tree is built from: 1 to 16.",\n'
@@ -72,34 +60,16 @@ EDITS = (
     Decorate(_SPEC_INFO, "SpeculativeAlgorithm.create_worker", "serves_trees", module=f"{_PACKAGE}.worker_choice"),
     Decorate(_SPEC_INFO, "create_dummy_verify_input", "warms_up_trees", module=f"{_PACKAGE}.capture"),
     Decorate(
+        "sglang/srt/speculative/spec_sampling_mask.py",
+        "validate_spec_sampling_mask_request",
+        "refuses_sampling_masks",
+        module=f"{_PACKAGE}.launch",
+    ),
+    Decorate(
         "sglang/srt/model_executor/runner/decode_cuda_graph_runner.py",
         "DecodeCudaGraphRunner.get_spec_info",
         "captures_trees",
         module=f"{_PACKAGE}.capture",
-    ),
-    Decorate(
-        "sglang/srt/model_executor/model_runner.py",
-        "ModelRunner.max_decode_logits_rows",
-        "counts_rows_by_width",
-        module=f"{_PACKAGE}.width_graphs",
-    ),
-    Decorate(
-        "sglang/srt/model_executor/model_runner_components/cuda_graph_setup.py",
-        "capture_decode_graph",
-        "captures_few_wide_batches",
-        module=f"{_PACKAGE}.width_graphs",
-    ),
-    Decorate(
-        "sglang/srt/managers/scheduler.py",
-        "Scheduler._poll_timeout_aborts",
-        "sends_width_choices",
-        module=f"{_PACKAGE}.width_relay",
-    ),
-    Decorate(
-        "sglang/srt/managers/scheduler.py",
-        "Scheduler.init_request_dispatcher",
-        "receives_width_choices",
-        module=f"{_PACKAGE}.width_relay",
     ),
     Decorate(
         "sglang/srt/managers/scheduler_components/internal_state.py",

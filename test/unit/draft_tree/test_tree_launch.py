@@ -32,6 +32,8 @@ def arguments(**changes) -> Arguments:
         enable_unified_memory=False,
         enable_two_batch_overlap=False,
         enable_hisparse=False,
+        enable_return_routed_experts=False,
+        enable_return_indexer_topk=False,
         dcp_size=1,
         attention_backend=None,
         prefill_attention_backend=None,
@@ -139,6 +141,8 @@ def test_candidates_are_no_more_than_the_vocabulary(resolve):
         ("enable_unified_memory", True, ["--enable-unified-memory", BUDGET_FLAG]),
         ("enable_two_batch_overlap", True, ["--enable-two-batch-overlap", BUDGET_FLAG]),
         ("enable_hisparse", True, ["--enable-hisparse", BUDGET_FLAG]),
+        ("enable_return_routed_experts", True, ["--enable-return-routed-experts", BUDGET_FLAG]),
+        ("enable_return_indexer_topk", True, ["--enable-return-indexer-topk", BUDGET_FLAG]),
         ("dcp_size", 2, ["--dcp-size", BUDGET_FLAG]),
         ("speculative_use_block_verification", True, ["--speculative-use-block-verification", BUDGET_FLAG]),
         ("speculative_accept_threshold_acc", 0.9, ["--speculative-accept-threshold-acc", BUDGET_FLAG]),
@@ -204,3 +208,11 @@ def test_a_budget_without_dflash_is_refused(algorithm):
         refuse_trees_without_dflash(arguments(speculative_algorithm=algorithm))
     refuse_trees_without_dflash(arguments(speculative_algorithm=algorithm, speculative_dflash_tree_budget=0))
     refuse_trees_without_dflash(arguments(speculative_algorithm="dflash"))
+
+
+def test_a_request_for_sampling_masks_is_refused_with_trees_alone(monkeypatch):
+    check = launch.refuses_sampling_masks(lambda req, algorithm: None)
+    monkeypatch.setattr(launch, "draft_tree_config", lambda: None)
+    assert check(None, None) is None
+    monkeypatch.setattr(launch, "draft_tree_config", lambda: object())
+    assert BUDGET_FLAG in check(None, None)

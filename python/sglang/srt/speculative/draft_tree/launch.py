@@ -12,11 +12,14 @@ from sglang.srt.arg_groups import overrides
 from sglang.srt.arg_groups.overrides import declare_resolution, model_config_of, resolving_view
 from sglang.srt.platforms import current_platform
 from sglang.srt.speculative.draft_tree.accept_thresholds import LOSSLESS, THRESHOLDS
+from sglang.srt.speculative.draft_tree.config import draft_tree_config
 from sglang.srt.utils.launch_error import LaunchError
 
 if TYPE_CHECKING:
     from sglang.srt.configs.model_config import ModelConfig
+    from sglang.srt.managers.schedule_batch import Req
     from sglang.srt.server_args import ServerArgs
+    from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 logger = logging.getLogger(__name__)
 
@@ -177,6 +180,14 @@ def _refuse_combinations(cfg: Any) -> None:
         "--enable-unified-memory": (cfg.enable_unified_memory, "its KV moves by pages, and an accepted path by slots"),
         "--enable-two-batch-overlap": (cfg.enable_two_batch_overlap, "a mask cannot be split between batches"),
         "--enable-hisparse": (cfg.enable_hisparse, "it verifies chains only"),
+        "--enable-return-routed-experts": (
+            cfg.enable_return_routed_experts,
+            "they are kept by KV slot, and an accepted path moves to other slots",
+        ),
+        "--enable-return-indexer-topk": (
+            cfg.enable_return_indexer_topk,
+            "they are kept by KV slot, and an accepted path moves to other slots",
+        ),
         "--dcp-size": (cfg.dcp_size > 1, "attention over split contexts takes no mask"),
         "--speculative-use-block-verification": (
             cfg.speculative_use_block_verification,
@@ -189,6 +200,18 @@ def _refuse_combinations(cfg: Any) -> None:
     for flag, (asked, reason) in refused.items():
         if asked:
             raise LaunchError(f"{flag} with {BUDGET_FLAG}: {reason}. Leave out one of the two.")
+
+
+def refuses_sampling_masks(validate: Callable) -> Callable:
+    """Wrap `validate_spec_sampling_mask_request`: upstream records the mask of a chain's draws, and not of a tree's."""
+
+    @functools.wraps(validate)
+    def check(req: Req, spec_algorithm: SpeculativeAlgorithm) -> str | None:
+        if draft_tree_config() is not None:
+            return f"return_sampling_mask is not supported with {BUDGET_FLAG}."
+        return validate(req, spec_algorithm)
+
+    return check
 
 
 def _check_backend(server_args: ServerArgs, cfg: Any) -> None:
