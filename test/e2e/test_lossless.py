@@ -243,13 +243,17 @@ def assert_idle(server: Server) -> None:
 # --- a pool that is too small ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=[0, 7], ids=["chain", "tree"])
+CHAIN = {"speculative_dflash_tree_budget": 0}
+PLAIN_OR_TREE = {"speculative_dflash_tree_budget": "auto", "speculative_dflash_widths": [1, 8]}
+
+
+@pytest.fixture(scope="module", params=[CHAIN, PLAIN_OR_TREE], ids=["chain", "tree and plain decoding by turns"])
 def small_pool(request, shared_servers, tiny_pair, tmp_path_factory):
     """A pool smaller than one context, and a server that admits more than it holds."""
-    few_expected = {"SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "16"}
+    env = {"SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "16", EVERY_WIDTH: "1"}  # few tokens expected, so many admitted
     folder = tmp_path_factory.mktemp("small")
-    flags = {"max_total_tokens": 448, "page_size": 16, "speculative_dflash_tree_budget": request.param}
-    return PlainAndDflash(shared_servers, tiny_pair(block_size=BLOCK), folder, env=few_expected, **flags)
+    flags = {"max_total_tokens": 448, "page_size": 16, **request.param}
+    return PlainAndDflash(shared_servers, tiny_pair(block_size=BLOCK), folder, env=env, **flags)
 
 
 def test_retracted_requests_come_back_with_the_same_tokens_r19(small_pool):

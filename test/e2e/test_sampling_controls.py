@@ -12,6 +12,7 @@ from scipy.stats import chi2_contingency
 
 from harness.logit_processors import FailsAt, ForbidRepeats, ReturnsOneRow
 from harness.plain_and_dflash import TOKENS, PlainAndDflash, assert_same_tokens, prompts
+from harness.scripted_draft import EVERY_WIDTH
 from harness.tiny_tokenizer import EOS_ID
 
 SIGNIFICANCE = 1e-6
@@ -37,7 +38,12 @@ SAMPLED = {
         temperature=1.2, top_k=12, top_p=0.9, min_p=0.05, frequency_penalty=0.7, repetition_penalty=1.2
     ),
 }
-TREE = {"speculative_dflash_tree_budget": 11, "speculative_dflash_tree_topk": 4}
+TREE = {  # of another width each round; every third is a step of plain decoding
+    "speculative_dflash_tree_budget": "auto",
+    "speculative_dflash_widths": [1, 4, 12],
+    "speculative_dflash_tree_topk": 4,
+    "env": {EVERY_WIDTH: "1"},
+}
 
 
 def served(shared_servers, tiny_pair, folder, **flags) -> PlainAndDflash:
