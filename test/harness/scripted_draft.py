@@ -5,14 +5,14 @@ proposals alone: draft forward, verify and accept run as ever. The script is a J
 token ids. A request whose prompt is in it gets the tokens that follow its output so far; at a depth that changes from
 round to round they go wrong, so every accept length occurs. All other requests keep the draft's own proposals. In a
 tree the script's tokens stand among the draft's other candidates, at one depth as the second best. With EVERY_WIDTH in
-the environment, a server that chooses its verify widths wants another one after each round. Free KV slots start out
+the environment, a server that chooses its verify widths wants any of them after each round. Free KV slots start out
 poisoned.
 """
 
 import functools
-import itertools
 import json
 import os
+import random
 from pathlib import Path
 
 SCRIPT = "SCRIPTED_DRAFT"
@@ -76,10 +76,10 @@ def load() -> None:
 def _want_every_width() -> None:
     from sglang.srt.speculative.draft_tree.width_controller import WidthController
 
-    rounds = itertools.count()
+    choices = random.Random(1)  # in no order that could keep step with the lengths of requests
 
     def after_round(self, bs: int, width: int) -> int:
-        return self.widths[next(rounds) % len(self.widths)]
+        return choices.choice(self.widths)
 
     WidthController.after_round = after_round
 

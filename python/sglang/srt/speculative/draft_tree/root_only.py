@@ -26,7 +26,7 @@ class RootOnly:
         """`prefix_lens` [bs] int64, tokens before the root."""
         bs = self._at_least(len(prefix_lens))
         none = self._minus_ones[:bs]
-        return TreeLayout(prefix_lens[:, None], self._trues[:bs], none, none)
+        return TreeLayout(self._trues[:bs], prefix_lens[:, None], none, none)
 
     def path(self, draws: torch.Tensor) -> AcceptedPath:
         """`draws` [bs, 1] int64: the token after the root, which is emitted whatever it is."""
