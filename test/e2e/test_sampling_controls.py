@@ -160,7 +160,7 @@ def test_sampled_tokens_have_plain_decodings_distribution_r08(any_pair, name):
     dflash = [tuple(answer["output_ids"]) for answer in answers]
 
     rounds = sum(answer["meta_info"].get("spec_verify_ct", 0) for answer in answers)
-    assert sum(map(len, dflash)) - len(dflash) > 1.1 * rounds  # drafts were accepted: a round emits more than one
+    assert sum(map(len, dflash)) - len(dflash) > 1.05 * rounds  # drafts were accepted: a round emits more than one
     assert len(set(dflash)) > 10
     for length in (1, 2, 4):
         observed = [Counter(run[:length] for run in runs) for runs in (plain, dflash)]
