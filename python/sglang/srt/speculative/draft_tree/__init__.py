@@ -19,6 +19,11 @@ and commits the chain, and `chain_round.py` holds the seams between it and the s
 worker serves, and `kv_reserve.py` how many KV slots a round may need ahead of the prefix. `round_metrics.py` and
 `stage_times.py` report what the rounds accept and where their time goes.
 
+Where the width is chosen per round, `adaptive_worker.py` is the worker: `round_measures.py` says what finished rounds
+cost and accepted, `width_controller.py` chooses from that, `width_relay.py` brings the choice to all ranks,
+`width_graphs.py` keeps backends and graphs of each width, and `round_costs_file.py` the costs for the next start. A
+round of width one is a step of plain decoding, on the constants of `root_only.py`.
+
 Two tensors describe the trees of a batch, for every function here alike: `tokens` [bs, nodes] int64, and `parents`
 [bs, nodes] int64 with `parents[:, 0] == -1` and every parent before its children. A node other than the root whose
 parent is -1 is padding: it is never accepted, and it is nobody's ancestor.
