@@ -44,25 +44,22 @@ class RoundCost:
 
     def __init__(self, claimed: float | None = None) -> None:
         self._samples: deque[float] = deque(maxlen=KEPT_SAMPLES)
-        self._claimed = claimed
+        self.seconds = claimed  # read several times a round, so computed once a sample
         self.measured_at = -1  # the round of the class
 
     def add(self, seconds: float, at: int) -> None:
         self._samples.append(seconds)
         self.measured_at = at
+        if self.is_measured:
+            self.seconds = median(self._samples)
 
     def measure_anew(self) -> None:
         """The figure becomes a claim, until there are samples again."""
-        self._claimed = self.seconds
         self._samples.clear()
 
     @property
     def is_measured(self) -> bool:
         return len(self._samples) >= SAMPLES
-
-    @property
-    def seconds(self) -> float | None:
-        return median(self._samples) if self.is_measured else self._claimed
 
 
 class AcceptLengths:
