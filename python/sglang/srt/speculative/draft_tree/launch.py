@@ -13,6 +13,7 @@ from sglang.srt.arg_groups.overrides import declare_resolution, model_config_of,
 from sglang.srt.platforms import current_platform
 from sglang.srt.speculative.draft_tree.accept_thresholds import LOSSLESS, THRESHOLDS
 from sglang.srt.speculative.draft_tree.config import draft_tree_config
+from sglang.srt.speculative.draft_tree.pipeline_launch import refuse_chain_of_stages
 from sglang.srt.utils.launch_error import LaunchError
 
 if TYPE_CHECKING:
@@ -75,10 +76,16 @@ def resolve_draft_tree(server_args: ServerArgs) -> None:
     widths = _widths(asked, cfg.speculative_dflash_widths)
     budget = widths[-1] - 1 if widths else check_range(BUDGET_FLAG, asked, 0, MAX_BUDGET)
     check_range(TOPK_FLAG, cfg.speculative_dflash_tree_topk, 1, MAX_TOPK)
+    if cfg.pp_size > 1 and not budget:
+        # Stages verify trees alone: a chain is the tree of one candidate per depth.
+        budget = check_range("--speculative-num-draft-tokens", block_size - 1, 1, MAX_BUDGET)
+        declare_resolution(server_args, "draft_tree", speculative_dflash_tree_topk=1)
+        declare_resolution(server_args, "draft_tree", speculative_dflash_tree_budget=budget)
     if not budget:
         return
     reason = chain_reason(cfg, model_config_of(server_args))
     if reason is not None:
+        refuse_chain_of_stages(cfg, reason)
         logger.warning("%s %s: %s; drafts are verified as a chain instead.", BUDGET_FLAG, asked, reason)
         declare_resolution(server_args, "draft_tree", speculative_dflash_tree_budget=0, speculative_dflash_widths=None)
         return
@@ -171,7 +178,8 @@ def _has_sliding_window(target: ModelConfig) -> bool:
 
 
 def _asks_for_trees(cfg: Any) -> bool:
-    return bool(cfg.speculative_dflash_tree_budget) and (cfg.speculative_algorithm or "").upper() == "DFLASH"
+    asks = bool(cfg.speculative_dflash_tree_budget) or cfg.pp_size > 1
+    return asks and (cfg.speculative_algorithm or "").upper() == "DFLASH"
 
 
 def _refuse_combinations(cfg: Any) -> None:

@@ -14,16 +14,17 @@ class StageTimes:
     """Marks the ends of the stages of every `every`-th round.
 
     On CUDA a mark is an event, read once the device has passed it: a stage's time is then the device's, waiting for the
-    host included. Elsewhere it is the host's clock.
+    host included. Elsewhere it is the host's clock. `stages` are named in the order in which a round ends them.
     """
 
-    def __init__(self, device: torch.device | str, every: int = 32) -> None:
+    def __init__(self, device: torch.device | str, every: int = 32, stages: tuple[str, ...] = STAGES) -> None:
+        self._stages = stages
         self._on_cuda = torch.device(device).type == "cuda"
         self._every = every
         self._round = 0
         self._open: list | None = None
         self._waiting: deque[list] = deque()
-        self._milliseconds = dict.fromkeys(STAGES, 0.0)
+        self._milliseconds = dict.fromkeys(stages, 0.0)
         self._rounds = 0
 
     def start(self) -> None:
@@ -33,11 +34,11 @@ class StageTimes:
         self._round += 1
 
     def end_of_stage(self) -> None:
-        """The next of STAGES ends here."""
+        """The next of the stages ends here."""
         if self._open is None:
             return
         self._open.append(self._mark())
-        if len(self._open) == 1 + len(STAGES):
+        if len(self._open) == 1 + len(self._stages):
             self._waiting.append(self._open)
             self._open = None
 
@@ -58,7 +59,7 @@ class StageTimes:
     def _collect(self) -> None:
         while self._waiting and (not self._on_cuda or self._waiting[0][-1].query()):
             marks = self._waiting.popleft()
-            for stage, begin, end in zip(STAGES, marks, marks[1:], strict=False):
+            for stage, begin, end in zip(self._stages, marks, marks[1:], strict=False):
                 elapsed = begin.elapsed_time(end) if self._on_cuda else 1e3 * (end - begin)
                 self._milliseconds[stage] += elapsed
             self._rounds += 1

@@ -223,13 +223,16 @@ class DraftTreeWorker(DFlashWorkerV2):
         """The best nodes for this width, and what the verify forward needs to know of their shape."""
         if lattice is None:
             return self._root_only.tree(root_tokens), self._root_only.layout(window.prefix_lens)
-        if forces_acceptance():
-            lattice = with_certain_path(lattice)
-        tree = self.build_nodes(root_tokens, lattice, width)
+        tree = self.best_tree(root_tokens, lattice, width)
         layout = compile_tree(
             tree.parents, tree.depths, window.prefix_lens, window.mask, write_prefix=window.mask_has_prefix
         )
         return tree, layout
+
+    def best_tree(self, root_tokens: torch.Tensor, lattice: DraftLattice, width: int) -> DraftTree:
+        if forces_acceptance():
+            lattice = with_certain_path(lattice)
+        return self.build_nodes(root_tokens, lattice, width)
 
     def build_nodes(self, root_tokens: torch.Tensor, lattice: DraftLattice, width: int) -> DraftTree:
         return build_tree(root_tokens, lattice.token_ids, lattice.scores, width - 1, lattice.pair_scores)
@@ -251,22 +254,11 @@ class DraftTreeWorker(DFlashWorkerV2):
         width = tree.tokens.shape[1]
         if width == 1:
             return self.plain_step(batch, draft_input, window)
-        verify_input = DraftTreeVerifyInput(
-            draft_token=tree.tokens.view(-1),
-            positions=layout.positions.view(-1),
-            draft_token_num=width,
-            custom_mask=window.mask,
-            ancestor_mask=layout.ancestor_mask,
-            kv_loc_plan=window.plan,
-            kv_loc_cols=slice(0, width),
-        )
+        verify_input = self.verify_input(window, tree, layout)
         batch.out_cache_loc = window.slots[:, :width].reshape(-1)
         with _bounded_host_lens(batch, draft_input):
             forward_batch, _ = verify_input.prepare_for_verify(batch, self.target_worker)
-        output = self.target_worker.forward_batch_generation(
-            batch=None, forward_batch=forward_batch, is_verify=True, skip_attn_backend_init=True
-        )
-        return self._verified(batch, forward_batch, output)
+        return self._verified(batch, forward_batch, self.target_forward(forward_batch))
 
     def plain_step(self, batch: ScheduleBatch, draft_input: DFlashDraftInputV2, window: RoundWindow) -> Verified:
         """A decode step of the target, as without speculation, but for the hidden states that the draft reads."""
@@ -295,6 +287,29 @@ class DraftTreeWorker(DFlashWorkerV2):
             else:
                 logits.next_token_logits = processor.finish_deferred_gather(logits.next_token_logits)
         return Verified(logits, argmax, output.can_run_cuda_graph, forward_batch, output)
+
+    def verify_input(
+        self,
+        window: RoundWindow,
+        tree: DraftTree,
+        layout: TreeLayout,
+        kind: type[DraftTreeVerifyInput] = DraftTreeVerifyInput,
+    ) -> DraftTreeVerifyInput:
+        width = tree.tokens.shape[1]
+        return kind(
+            draft_token=tree.tokens.view(-1),
+            positions=layout.positions.view(-1),
+            draft_token_num=width,
+            custom_mask=window.mask,
+            ancestor_mask=layout.ancestor_mask,
+            kv_loc_plan=window.plan,
+            kv_loc_cols=slice(0, width),
+        )
+
+    def target_forward(self, forward_batch: ForwardBatch) -> GenerationBatchResult:
+        return self.target_worker.forward_batch_generation(
+            batch=None, forward_batch=forward_batch, is_verify=True, skip_attn_backend_init=True
+        )
 
     def target_draws(
         self,

@@ -1,4 +1,4 @@
-"""Which worker serves DFLASH: upstream's for a chain, this package's for trees."""
+"""Which worker serves DFLASH: upstream's for a chain, this package's for trees and for pipeline stages."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ def serves_trees(create_worker: Callable) -> Callable:
     def create(self, server_args):
         from sglang.srt.arg_groups.overrides import resolving_view
 
-        worker = create_worker(self, server_args)
-        cfg = resolving_view(server_args)
-        if self.is_dflash() and cfg.speculative_dflash_widths:
+        worker, cfg = create_worker(self, server_args), resolving_view(server_args)
+        if not self.is_dflash() or not cfg.speculative_dflash_tree_budget:
+            return worker
+        if cfg.pp_size > 1:
+            from sglang.srt.speculative.draft_tree.pipeline_worker import PipelineDraftTreeWorker
+
+            return PipelineDraftTreeWorker
+        if cfg.speculative_dflash_widths:
             from sglang.srt.speculative.draft_tree.adaptive_worker import AdaptiveTreeWorker
 
             return AdaptiveTreeWorker
-        if self.is_dflash() and cfg.speculative_dflash_tree_budget:
-            from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker
+        from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker
 
-            return DraftTreeWorker
-        return worker
+        return DraftTreeWorker
 
     return create

@@ -1,0 +1,52 @@
+"""Where upstream's relay between pipeline stages, made for EAGLE, hands its work to `pipeline_stage.py`.
+
+Upstream's scheduler imports this module while it is loaded, so the rest comes late.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sglang.srt.runtime_context import get_parallel
+
+if TYPE_CHECKING:
+    from sglang.srt.managers.scheduler import Scheduler
+
+
+def for_trees(handler: str) -> Callable[[Callable], Callable]:
+    """Decorate a method of the scheduler: with draft trees, the function `handler` of `pipeline_stage.py` in its place.
+
+    The function gets the same arguments, the scheduler first.
+    """
+
+    def decorate(method: Callable) -> Callable:
+        @functools.wraps(method)
+        def choose(scheduler: Scheduler, *args, **kwargs):
+            if not _relays_trees(scheduler):
+                return method(scheduler, *args, **kwargs)
+            from sglang.srt.speculative.draft_tree import pipeline_stage
+
+            return getattr(pipeline_stage, handler)(scheduler, *args, **kwargs)
+
+        return choose
+
+    return decorate
+
+
+def strides_by_path(prepare: Callable) -> Callable:
+    """Wrap `_pp_prep_batch_result`: a row of emitted tokens is as long as a path, not as wide as a tree."""
+
+    @functools.wraps(prepare)
+    def with_stride(scheduler: Scheduler, batch, mb_metadata, pp_outputs):
+        result = prepare(scheduler, batch, mb_metadata, pp_outputs)
+        if _relays_trees(scheduler) and result.accept_lens is not None:
+            result.speculative_output_stride = len(result.next_token_ids) // len(result.accept_lens)
+        return result
+
+    return with_stride
+
+
+def _relays_trees(scheduler: Scheduler) -> bool:
+    return get_parallel().pp_size > 1 and scheduler.spec_algorithm.is_dflash()

@@ -1,0 +1,123 @@
+"""A round of draft trees on every pipeline stage: the same verify batch, and the same accepted path for its KV.
+
+Upstream's relay carries accept lengths, accepted nodes and the next trees of a micro-batch from the last stage around
+the ring. The functions here take the place of scheduler methods that make EAGLE's batches of it. The last stage drafts
+and accepts, see `pipeline_worker.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from sglang.kernels.draft_tree.kv_compact import accepted_slot_moves
+from sglang.kernels.draft_tree.tree_layout import TreeLayout, compile_tree
+from sglang.srt.speculative.draft_tree.config import draft_tree_config
+from sglang.srt.speculative.draft_tree.pipeline_relay import RelayedTrees, Trees
+from sglang.srt.speculative.draft_tree.verify import DraftTreeVerifyInput
+from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker, RoundWindow
+
+if TYPE_CHECKING:
+    from sglang.srt.managers.schedule_batch import ScheduleBatch
+    from sglang.srt.managers.scheduler import Scheduler
+    from sglang.srt.managers.tp_worker import TpModelWorker
+    from sglang.srt.model_executor.forward_batch_info import PPProxyTensors
+    from sglang.srt.speculative.pp_spec_relay import PPSpecRelayInput
+
+
+@dataclass
+class StageVerifyInput(DraftTreeVerifyInput):
+    """A verify batch, with the trees and the window that it was made from.
+
+    Stages without a draft prepare it as upstream prepares EAGLE's, which reads the fields named `prepared`.
+    """
+
+    trees: Trees | None = None
+    layout: TreeLayout | None = None
+    window: RoundWindow | None = None
+    prepared_out_cache_loc: torch.Tensor | None = None  # [bs * nodes] int64
+    prepared_mrope_positions: torch.Tensor | None = None  # no target over stages has them
+
+
+class Stage:
+    """What a stage without a draft does of a round: it opens the same window for the same trees.
+
+    `target_worker`: the stage's worker of the target.
+    """
+
+    def __init__(self, target_worker: TpModelWorker) -> None:
+        self.tree = draft_tree_config()
+        self.target_worker = target_worker
+        self.model_runner = target_worker.model_runner
+        self.device = target_worker.device
+        self._columns = torch.arange(self.tree.width, device=self.device)
+
+    open_window = DraftTreeWorker.open_window
+    verify_input = DraftTreeWorker.verify_input
+    _host_lens = DraftTreeWorker._host_lens
+    _flat_mask = DraftTreeWorker._flat_mask
+
+
+def build_verify_input(scheduler: Scheduler, batch: ScheduleBatch) -> None:
+    """For `_pp_spec_rebuild_verify_input`: a decode batch gets the verify input of its relayed trees."""
+    stage = _stage_of(scheduler)
+    relayed: RelayedTrees = batch.spec_info
+    trees = relayed.of([req.rid for req in batch.reqs]).trees
+    window = stage.open_window(batch, None)
+    layout = compile_tree(
+        trees.parents, trees.depths, window.prefix_lens, window.mask, write_prefix=window.mask_has_prefix
+    )
+    verify_input = stage.verify_input(window, trees, layout, StageVerifyInput)
+    verify_input.trees, verify_input.layout, verify_input.window = trees, layout, window
+    verify_input.prepared_out_cache_loc = window.slots[:, : verify_input.draft_token_num].reshape(-1)
+    batch.spec_info = verify_input
+
+
+def move_accepted_path(
+    scheduler: Scheduler,
+    batch: ScheduleBatch,
+    fwd_batch: ScheduleBatch,
+    fwd_rids: list[str],
+    live_rids: list[str],
+    verify_out_cache_loc: torch.Tensor | None,
+    pp_outputs: PPProxyTensors,
+) -> None:
+    """For `_pp_spec_commit_relayed_accept`: the accepted path to the front of this stage's own KV.
+
+    The last stage has done so in the round, and has no slots here.
+    """
+    if verify_out_cache_loc is None:
+        return
+    moves = accepted_slot_moves(verify_out_cache_loc.view(len(fwd_rids), -1), pp_outputs["spec_accept_index"])
+    scheduler.token_to_kv_pool_allocator.get_kvcache().move_kv_cache(*moves)
+
+
+def adopt_next_trees(
+    scheduler: Scheduler, batch: ScheduleBatch, fwd_rids: list[str], pp_outputs: PPProxyTensors
+) -> None:
+    """For `_pp_spec_adopt_relayed_tree`: what the last stage drafted becomes the batch's."""
+    names = ("spec_next_chain", "spec_next_parents", "spec_next_top_scores")
+    _keep(batch, RelayedTrees(fwd_rids, Trees(*(pp_outputs[name] for name in names))))
+
+
+def adopt_roots(scheduler: Scheduler, batch: ScheduleBatch, relayed: PPSpecRelayInput) -> None:
+    """For `_pp_spec_set_relay`, which gives the requests of a prefill their first row: the sampled token."""
+    _keep(batch, RelayedTrees.of_roots(relayed.rids, relayed.tokens))
+
+
+def _stage_of(scheduler: Scheduler) -> Stage | DraftTreeWorker:
+    if scheduler.draft_worker is not None:
+        return scheduler.draft_worker
+    if not hasattr(scheduler, "draft_tree_stage"):
+        scheduler.draft_tree_stage = Stage(scheduler.tp_worker)
+    return scheduler.draft_tree_stage
+
+
+def _keep(batch: ScheduleBatch, relayed: RelayedTrees) -> None:
+    """Let `batch` carry `relayed`, whose rows are those of the batch that ran: it may have changed since."""
+    rids = [req.rid for req in batch.reqs]
+    if rids != relayed.rids and isinstance(batch.spec_info, RelayedTrees):
+        relayed = batch.spec_info.updated(relayed)
+    batch.spec_info = relayed.of(rids)
