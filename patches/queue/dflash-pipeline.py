@@ -26,9 +26,7 @@ _SEAMS = f"{_PACKAGE}.pipeline_seams"
 
 
 def _relay(method: str, decorator: str) -> Decorate:
-    return Decorate(
-        "sglang/srt/managers/scheduler_pp_mixin.py", f"SchedulerPPMixin.{method}", decorator, module=_SEAMS
-    )
+    return Decorate("sglang/srt/managers/scheduler_pp_mixin.py", f"SchedulerPPMixin.{method}", decorator, module=_SEAMS)
 
 
 EDITS = (
@@ -63,11 +61,11 @@ EDITS = (
     Insert(
         "sglang/srt/managers/scheduler.py",
         "Scheduler.maybe_init_draft_worker",
-        "share_embedding(self)",
-        module=f"{_PACKAGE}.pipeline_embedding",
-        name="share_embedding",
+        "set_up_stage(self)",
+        module=_SEAMS,
+        name="set_up_stage",
     ),
-    _relay("_pp_prep_batch_result", "strides_by_path"),
+    _relay("_pp_prep_batch_result", "finishes_result"),
     _relay("_pp_spec_commit_relayed_accept", "for_trees('move_accepted_path')"),
     _relay("_pp_spec_adopt_relayed_tree", "for_trees('adopt_next_trees')"),
     _relay("_pp_spec_set_relay", "for_trees('adopt_roots')"),

@@ -35,6 +35,7 @@ def arguments(**changes) -> Arguments:
         enable_return_routed_experts=False,
         enable_return_indexer_topk=False,
         dcp_size=1,
+        pp_size=1,
         attention_backend=None,
         prefill_attention_backend=None,
         decode_attention_backend=None,

@@ -15,20 +15,17 @@ if TYPE_CHECKING:
 
 
 def share_embedding(scheduler: Scheduler) -> None:
-    """Send the first stage's embedding to the last, which keeps it as its own; nothing without stages or DFLASH.
+    """Send the first stage's embedding to the last, which keeps it as its own.
 
     Every rank of the two stages calls it once, before the draft is built. Each tensor-parallel rank gets its own shard.
     It travels between the processes and not from the checkpoint, so any load format will do.
     """
-    parallel = get_parallel()
-    if not scheduler.spec_algorithm.is_dflash() or parallel.pp_size == 1:
-        return
-    group, model = parallel.pp_group, scheduler.tp_worker.model_runner.model
+    group, model = get_parallel().pp_group, scheduler.tp_worker.model_runner.model
     if group.is_first_rank:
         embedding = model.get_input_embeddings()
         if not isinstance(getattr(embedding, "quant_method", None), UnquantizedEmbeddingMethod):
             raise LaunchError(
-                f"--pp-size {parallel.pp_size} with DFLASH: the embedding of {type(model).__name__} is a "
+                f"--pp-size {group.world_size} with DFLASH: the embedding of {type(model).__name__} is a "
                 f"{type(embedding).__name__} that cannot be copied to the last stage. Serve a checkpoint whose "
                 "embedding is not quantized, or leave --pp-size out."
             )
@@ -36,12 +33,8 @@ def share_embedding(scheduler: Scheduler) -> None:
     elif group.is_last_rank:
         decoder = decoder_of(model)
         if not isinstance(decoder.embed_tokens, VocabParallelEmbedding):
-            config = decoder.config
-            embedding = VocabParallelEmbedding(config.vocab_size, config.hidden_size, params_dtype=_dtype(scheduler))
+            config, runner = decoder.config, scheduler.tp_worker.model_runner
+            embedding = VocabParallelEmbedding(config.vocab_size, config.hidden_size, params_dtype=runner.dtype)
             decoder.embed_tokens = embedding.to(scheduler.tp_worker.device)
         weight = decoder.embed_tokens.weight
         weight.data.copy_(group.recv(weight.shape, weight.dtype, src=0))
-
-
-def _dtype(scheduler: Scheduler):
-    return scheduler.tp_worker.model_runner.dtype

@@ -31,8 +31,8 @@ def serves_stages(server_args: ServerArgs) -> bool:
     architectures = list(getattr(model_config_of(server_args).hf_config, "architectures", None) or [])
     if not any(name in ARCHITECTURES for name in architectures):
         raise LaunchError(
-            f"--pp-size {cfg.pp_size} with DFLASH: the target is {', '.join(architectures) or 'of no known class'}, and "
-            f"stages serve {', '.join(ARCHITECTURES)}. Give --pp-size 1, or leave --speculative-algorithm out."
+            f"--pp-size {cfg.pp_size} with DFLASH: target {architectures}, "
+            f"and stages serve {', '.join(ARCHITECTURES)}. Give --pp-size 1, or leave --speculative-algorithm out."
         )
     for flag, (asked, reason) in _combinations(cfg).items():
         if asked:

@@ -35,17 +35,27 @@ def for_trees(handler: str) -> Callable[[Callable], Callable]:
     return decorate
 
 
-def strides_by_path(prepare: Callable) -> Callable:
-    """Wrap `_pp_prep_batch_result`: a row of emitted tokens is as long as a path, not as wide as a tree."""
+def set_up_stage(scheduler: Scheduler) -> None:
+    """Called by each rank when its part of the target is loaded, before the draft is built on the last stage."""
+    if _relays_trees(scheduler):
+        from sglang.srt.speculative.draft_tree import pipeline_stage
+
+        pipeline_stage.set_up(scheduler)
+
+
+def finishes_result(prepare: Callable) -> Callable:
+    """Wrap `_pp_prep_batch_result`: what the result of a round has beyond EAGLE's."""
 
     @functools.wraps(prepare)
-    def with_stride(scheduler: Scheduler, batch, mb_metadata, pp_outputs):
+    def finish(scheduler: Scheduler, batch, mb_metadata, pp_outputs):
         result = prepare(scheduler, batch, mb_metadata, pp_outputs)
         if _relays_trees(scheduler) and result.accept_lens is not None:
-            result.speculative_output_stride = len(result.next_token_ids) // len(result.accept_lens)
+            from sglang.srt.speculative.draft_tree import pipeline_stage
+
+            pipeline_stage.finish_result(scheduler, result)
         return result
 
-    return with_stride
+    return finish
 
 
 def _relays_trees(scheduler: Scheduler) -> bool:

@@ -14,8 +14,12 @@ import torch
 
 from sglang.kernels.draft_tree.kv_compact import accepted_slot_moves
 from sglang.kernels.draft_tree.tree_layout import TreeLayout, compile_tree
+from sglang.srt.runtime_context import get_parallel
 from sglang.srt.speculative.draft_tree.config import draft_tree_config
+from sglang.srt.speculative.draft_tree.pipeline_embedding import share_embedding
 from sglang.srt.speculative.draft_tree.pipeline_relay import RelayedTrees, Trees
+from sglang.srt.speculative.draft_tree.round_metrics import RoundMetrics
+from sglang.srt.speculative.draft_tree.stage_times import StageTimes
 from sglang.srt.speculative.draft_tree.verify import DraftTreeVerifyInput
 from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker, RoundWindow
 
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from sglang.srt.managers.schedule_batch import ScheduleBatch
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.managers.tp_worker import TpModelWorker
+    from sglang.srt.managers.utils import GenerationBatchResult
     from sglang.srt.model_executor.forward_batch_info import PPProxyTensors
     from sglang.srt.speculative.pp_spec_relay import PPSpecRelayInput
 
@@ -52,6 +57,7 @@ class Stage:
         self.target_worker = target_worker
         self.model_runner = target_worker.model_runner
         self.device = target_worker.device
+        self.round_metrics = RoundMetrics(self.tree.width, self.tree.path_length, StageTimes(self.device))
         self._columns = torch.arange(self.tree.width, device=self.device)
 
     open_window = DraftTreeWorker.open_window
@@ -60,9 +66,16 @@ class Stage:
     _flat_mask = DraftTreeWorker._flat_mask
 
 
+def set_up(scheduler: Scheduler) -> None:
+    """Before the draft is built: its embedding on the last stage, and what the other stages have in its place."""
+    share_embedding(scheduler)
+    if not get_parallel().pp_group.is_last_rank:
+        scheduler.draft_tree_stage = Stage(scheduler.tp_worker)
+
+
 def build_verify_input(scheduler: Scheduler, batch: ScheduleBatch) -> None:
     """For `_pp_spec_rebuild_verify_input`: a decode batch gets the verify input of its relayed trees."""
-    stage = _stage_of(scheduler)
+    stage = scheduler.draft_worker or scheduler.draft_tree_stage
     relayed: RelayedTrees = batch.spec_info
     trees = relayed.of([req.rid for req in batch.reqs]).trees
     window = stage.open_window(batch, None)
@@ -107,12 +120,11 @@ def adopt_roots(scheduler: Scheduler, batch: ScheduleBatch, relayed: PPSpecRelay
     _keep(batch, RelayedTrees.of_roots(relayed.rids, relayed.tokens))
 
 
-def _stage_of(scheduler: Scheduler) -> Stage | DraftTreeWorker:
-    if scheduler.draft_worker is not None:
-        return scheduler.draft_worker
-    if not hasattr(scheduler, "draft_tree_stage"):
-        scheduler.draft_tree_stage = Stage(scheduler.tp_worker)
-    return scheduler.draft_tree_stage
+def finish_result(scheduler: Scheduler, result: GenerationBatchResult) -> None:
+    """Behind `_pp_prep_batch_result`: a row of emitted tokens is as long as a path, not as wide as a tree."""
+    result.speculative_output_stride = len(result.next_token_ids) // len(result.accept_lens)
+    if scheduler.draft_worker is None:  # which counts its rounds itself
+        scheduler.draft_tree_stage.round_metrics.count((result.accept_lens - 1).tolist())
 
 
 def _keep(batch: ScheduleBatch, relayed: RelayedTrees) -> None:

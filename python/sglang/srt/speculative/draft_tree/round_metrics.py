@@ -112,7 +112,7 @@ def shows_rounds(add_speculative: Callable) -> Callable:
     @functools.wraps(add_speculative)
     def add(self: SchedulerInternalStateController, state: dict[str, Any]) -> None:
         add_speculative(self, state)
-        metrics = _round_metrics(self.scheduler.draft_worker)
+        metrics = _round_metrics(self.scheduler)
         if metrics is not None:
             state["spec_rounds"] = metrics.summary()
 
@@ -126,7 +126,7 @@ def exports_rounds(report_decode_stats: Callable) -> Callable:
     def report(self: SchedulerMetricsReporter, *args, **kwargs):
         result = report_decode_stats(self, *args, **kwargs)
         if self.enable_metrics and self.forward_ct_decode % self.decode_log_interval == 0:
-            metrics = _round_metrics(self.scheduler.draft_worker)
+            metrics = _round_metrics(self.scheduler)
             if metrics is not None:
                 metrics.export(self.metrics_collector.labels)
         return result
@@ -134,5 +134,7 @@ def exports_rounds(report_decode_stats: Callable) -> Callable:
     return report
 
 
-def _round_metrics(worker: Any) -> RoundMetrics | None:
-    return getattr(worker, "round_metrics", None)
+def _round_metrics(scheduler: Any) -> RoundMetrics | None:
+    """Of the draft, or of a pipeline stage without one."""
+    counting = scheduler.draft_worker or getattr(scheduler, "draft_tree_stage", None)
+    return getattr(counting, "round_metrics", None)
