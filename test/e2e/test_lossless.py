@@ -5,11 +5,9 @@ depth which changes from round to round, so that every accept length occurs. The
 a page with two owners, or with none, ends them.
 """
 
-import json
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
 
 import pytest
 import requests as http
@@ -17,6 +15,7 @@ import requests as http
 from harness.plain_and_dflash import TOKENS, PlainAndDflash, assert_same_tokens, prompts
 from harness.scripted_draft import EVERY_WIDTH
 from harness.server import REQUEST_SECONDS, Server, accept_length
+from harness.stream import Stream
 from harness.tiny_pair import MAX_POSITIONS
 from harness.tiny_tokenizer import EOS_ID
 
@@ -57,40 +56,6 @@ def output_ids(answers: list[dict]) -> list[list[int]]:
 
 def finish_types(answers: list[dict]) -> list[str]:
     return [answer["meta_info"]["finish_reason"]["type"] for answer in answers]
-
-
-class Stream:
-    """One request whose answer is read as it comes, in a thread."""
-
-    def __init__(self, threads: ThreadPoolExecutor, server: Server, request: dict, **fields) -> None:
-        parameters = {"temperature": 0, "max_new_tokens": request.get("max_new_tokens", TOKENS), **WHOLE}
-        body = {"input_ids": request["input_ids"], "sampling_params": parameters, "stream": True, **fields}
-        self._begun = Event()
-        self._closed = Event()
-        self._answer = threads.submit(self._read, server, body)
-
-    def _read(self, server: Server, body: dict) -> dict:
-        answer = {}
-        with server.post("/generate", body, stream=True) as response:
-            for line in response.iter_lines():
-                if line.startswith(b"data: {"):
-                    answer = json.loads(line.removeprefix(b"data: "))
-                    self._begun.set()
-                if self._closed.is_set():
-                    break
-        return answer
-
-    def wait_for_a_token(self) -> "Stream":
-        assert self._begun.wait(REQUEST_SECONDS), "no token came"
-        return self
-
-    def close(self) -> None:
-        """Hangs up at the next event."""
-        self._closed.set()
-
-    def result(self) -> dict:
-        """The last event, which has the whole answer."""
-        return self._answer.result()
 
 
 # --- lengths, pages, caches -----------------------------------------------------------------------------------------

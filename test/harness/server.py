@@ -120,6 +120,30 @@ def launch(
             process.stop(grace=1)  # the orderly end polls every five seconds, and nothing here depends on it
 
 
+@contextmanager
+def launch_on_two_nodes(
+    model: Path | str, draft: Path | str | None = None, *, env: dict[str, str] | None = None, **flags: Any
+) -> Iterator[tuple[Server, ServerProcess]]:
+    """``launch`` by two launchers, as on two machines, over loopback: the server, and the launcher of node 1."""
+    nodes = {"nnodes": 2, "dist_init_addr": f"127.0.0.1:{find_free_port()}"}
+    port = find_free_port()
+    arguments = _arguments(model, draft, port, {**flags, **nodes, "node_rank": 1})
+    with tempfile.TemporaryDirectory(prefix="sglang-test-node-") as folder:
+        node = ServerProcess(
+            [sys.executable, "-m", "sglang.launch_server", *arguments],
+            host="127.0.0.1",
+            port=port,
+            log_path=Path(folder) / "node.log",
+            env={**os.environ, **(env or {})},
+            end_with_parent=True,
+        )
+        try:
+            with launch(model, draft, env=env, **flags, **nodes, node_rank=0) as server:
+                yield server, node
+        finally:
+            node.stop(grace=1)
+
+
 class SharedServers:
     """Servers kept between tests: the same arguments give the same server, until ``limit`` others were asked for."""
 

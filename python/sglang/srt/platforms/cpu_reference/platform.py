@@ -125,6 +125,7 @@ class CpuReferencePlatform(SRTPlatform):
         if ranks == 1 or os.environ.get(_THREAD_BINDING):
             return
         cores = sorted(os.sched_getaffinity(0))
+        ranks = max(1, ranks // server_args.nnodes)  # those of this machine
         share = max(1, len(cores) // ranks)
         groups = [cores[(rank * share) % len(cores) :][:share] for rank in range(ranks)]
         os.environ[_THREAD_BINDING] = "|".join(",".join(map(str, group)) for group in groups)

@@ -23,6 +23,14 @@ Where the width is chosen per round, `adaptive_worker.py` is the worker: `round_
 cost and accepted, `width_controller.py` chooses from that, `width_relay.py` brings the choice to all ranks,
 `width_graphs.py` keeps backends and graphs of each width, and `round_costs_file.py` the costs for the next start. A
 round of width one is a step of plain decoding, on the constants of `root_only.py`.
+Over pipeline stages the round starts with the verify, on all stages, and ends with the draft, on the last one:
+
+    pipeline_worker.py     the last stage's round
+    pipeline_stage.py      every stage's part of it; pipeline_seams.py: where upstream's scheduler calls it
+    pipeline_relay.py      trees that wait for their round, on every stage
+    pipeline_capture.py    hidden states for the draft, from the stages that own their layers
+    pipeline_embedding.py  the embedding that the draft borrows; pipeline_draft.py: how it is built
+    pipeline_launch.py     what is refused
 
 Two tensors describe the trees of a batch, for every function here alike: `tokens` [bs, nodes] int64, and `parents`
 [bs, nodes] int64 with `parents[:, 0] == -1` and every parent before its children. A node other than the root whose
