@@ -57,7 +57,7 @@ class Stage:
         self.target_worker = target_worker
         self.model_runner = target_worker.model_runner
         self.device = target_worker.device
-        self.round_metrics = RoundMetrics(self.tree.width, self.tree.path_length, StageTimes(self.device))
+        self.round_metrics = RoundMetrics(self.tree.path_length, StageTimes(self.device))
         self._columns = torch.arange(self.tree.width, device=self.device)
 
     open_window = DraftTreeWorker.open_window
@@ -78,7 +78,7 @@ def build_verify_input(scheduler: Scheduler, batch: ScheduleBatch) -> None:
     stage = scheduler.draft_worker or scheduler.draft_tree_stage
     relayed: RelayedTrees = batch.spec_info
     trees = relayed.of([req.rid for req in batch.reqs]).trees
-    window = stage.open_window(batch, None)
+    window = stage.open_window(batch, None, trees.tokens.shape[1])
     layout = compile_tree(
         trees.parents, trees.depths, window.prefix_lens, window.mask, write_prefix=window.mask_has_prefix
     )
@@ -124,7 +124,9 @@ def finish_result(scheduler: Scheduler, result: GenerationBatchResult) -> None:
     """Behind `_pp_prep_batch_result`: a row of emitted tokens is as long as a path, not as wide as a tree."""
     result.speculative_output_stride = len(result.next_token_ids) // len(result.accept_lens)
     if scheduler.draft_worker is None:  # which counts its rounds itself
-        scheduler.draft_tree_stage.round_metrics.count((result.accept_lens - 1).tolist())
+        metrics = scheduler.draft_tree_stage.round_metrics
+        metrics.verified(len(result.accept_lens), result.speculative_num_draft_tokens)
+        metrics.count((result.accept_lens - 1).tolist())
 
 
 def _keep(batch: ScheduleBatch, relayed: RelayedTrees) -> None:

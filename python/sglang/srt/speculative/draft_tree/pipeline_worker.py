@@ -30,7 +30,7 @@ class PipelineDraftTreeWorker(DraftTreeWorker):
     def __init__(self, server_args, gpu_id, nccl_port, target_worker) -> None:
         super().__init__(server_args, gpu_id, nccl_port, target_worker)
         self.stage_times = StageTimes(self.device, stages=("verify", "accept", "commit", "draft", "tree_build"))
-        self.round_metrics = RoundMetrics(self.tree.width, self.tree.path_length, self.stage_times)
+        self.round_metrics = RoundMetrics(self.tree.path_length, self.stage_times)
 
     def forward_batch_generation(
         self,
@@ -68,6 +68,7 @@ class PipelineDraftTreeWorker(DraftTreeWorker):
         result.accept_index = path.node_ids
         self.stage_times.end_of_stage()
         self._draft_next_trees(batch, result)
+        self.round_metrics.verified(*trees.tokens.shape)
         return result
 
     def _draft_next_trees(self, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
@@ -76,10 +77,11 @@ class PipelineDraftTreeWorker(DraftTreeWorker):
         # waited for.
         batch.seq_lens = result.new_seq_lens
         batch.seq_lens_cpu = batch.seq_lens_cpu + self.tree.path_length
-        window = self.open_window(batch, None)
+        width = self.round_width(len(batch.reqs))
+        window = self.open_window(batch, None, width)
         lattice = self.draft(batch, result.next_draft_input, window)
         self.stage_times.end_of_stage()
-        tree = self.best_tree(result.next_draft_input.bonus_tokens, lattice)
+        tree = self.best_tree(result.next_draft_input.bonus_tokens, lattice, width)
         result.next_verify_chain = tree.tokens
         result.next_verify_parent_list = tree.parents
         result.next_verify_top_scores_index = tree.depths
