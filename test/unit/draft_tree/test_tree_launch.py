@@ -127,6 +127,19 @@ def test_auto_falls_back_to_the_chain_where_a_tree_would(resolve, caplog):
     assert f"{BUDGET_FLAG} auto" in caplog.text
 
 
+def test_over_stages_a_chain_is_the_tree_of_one_candidate_per_depth(resolve):
+    cfg = resolve(arguments(speculative_dflash_tree_budget=0, pp_size=2))
+    assert (cfg.speculative_dflash_tree_budget, cfg.speculative_dflash_tree_topk) == (7, 1)
+    assert (cfg.speculative_dflash_block_size, cfg.speculative_num_draft_tokens) == (8, 8)
+    with pytest.raises(LaunchError, match="^--pp-size 2 with DFLASH.*attention backend fa3.*or --pp-size 1"):
+        resolve(arguments(speculative_dflash_tree_budget=0, pp_size=2), backend="fa3")
+
+
+def test_over_stages_nothing_falls_back_to_a_chain(resolve):
+    with pytest.raises(LaunchError, match="--pp-size 2 with DFLASH: --speculative-draft-window-size"):
+        resolve(arguments(speculative_draft_window_size=64, pp_size=2))
+
+
 def test_candidates_are_no_more_than_the_vocabulary(resolve):
     assert resolve(arguments(), model=target(vocab_size=5)).speculative_dflash_tree_topk == 5
 

@@ -230,8 +230,11 @@ def _check_backend(server_args: ServerArgs, cfg: Any) -> None:
         able = tuple(getattr(current_platform, "tree_attention_backends", ()))
     if backend in able:
         return
+    asked, otherwise = f"{BUDGET_FLAG} {cfg.speculative_dflash_tree_budget}", f"{BUDGET_FLAG} 0 for a chain"
+    if cfg.pp_size > 1:
+        asked, otherwise = f"--pp-size {cfg.pp_size} with DFLASH, which verifies trees,", "--pp-size 1"
     instead = f"give --attention-backend {' or '.join(able)}" if able else "leave the flag out"
     raise LaunchError(
-        f"{BUDGET_FLAG} {cfg.speculative_dflash_tree_budget} with attention backend {backend}: it takes no tree mask "
-        f"for this target. Please {instead}, or {BUDGET_FLAG} 0 for a chain."
+        f"{asked} with attention backend {backend}: it takes no tree mask for this target. Please {instead}, or "
+        f"{otherwise}."
     )
