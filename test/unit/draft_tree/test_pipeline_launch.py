@@ -19,6 +19,8 @@ COMBINATIONS = {
     "--enable-return-hidden-states": {"enable_return_hidden_states": True},
     "--enable-torch-compile": {"enable_torch_compile": True},
     "--enable-mixed-chunk": {"enable_mixed_chunk": True},
+    "--cuda-graph-backend-prefill": {"cuda_graph_backend_prefill": "breakable"},
+    "--startup-weight-load-mode overlap": {"startup_weight_load_mode": "overlap"},
 }
 
 
@@ -29,7 +31,8 @@ def serves(monkeypatch):
 
     def ask(architecture: str = "Qwen3ForCausalLM", **changes):
         plain = dict.fromkeys((next(iter(fields)) for fields in COMBINATIONS.values()), False)
-        plain |= {"pp_size": 2, "pp_async_batch_depth": 0, "disaggregation_mode": "null", **changes}
+        plain |= {"pp_size": 2, "pp_async_batch_depth": 0, "disaggregation_mode": "null"}
+        plain |= {"cuda_graph_backend_prefill": None, **changes}
         target = SimpleNamespace(hf_config=SimpleNamespace(architectures=[architecture]))
         monkeypatch.setattr(pipeline_launch, "model_config_of", lambda args: target)
         return pipeline_launch.serves_stages(SimpleNamespace(**plain))

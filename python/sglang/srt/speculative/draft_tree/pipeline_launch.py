@@ -58,6 +58,14 @@ def _combinations(cfg: Any) -> dict[str, tuple[bool, str]]:
         "--enable-return-hidden-states": (cfg.enable_return_hidden_states, "the draft takes the states of its layers"),
         "--enable-torch-compile": (cfg.enable_torch_compile, "compiled layers have not been tried over stages"),
         "--enable-mixed-chunk": (cfg.enable_mixed_chunk, "it has not been tried over stages"),
+        "--cuda-graph-backend-prefill": (
+            cfg.cuda_graph_backend_prefill not in (None, "disabled"),
+            "graphs of prompts do not carry the states that the draft reads",
+        ),
+        "--startup-weight-load-mode overlap": (
+            cfg.startup_weight_load_mode == "overlap",
+            "the draft's embedding is copied before the server is up",
+        ),
     }
 
 

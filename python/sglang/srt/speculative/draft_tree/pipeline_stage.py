@@ -14,7 +14,8 @@ import torch
 
 from sglang.kernels.draft_tree.kv_compact import accepted_slot_moves
 from sglang.kernels.draft_tree.tree_layout import TreeLayout, compile_tree
-from sglang.srt.runtime_context import get_parallel
+from sglang.srt.model_executor.cuda_graph_config import Backend
+from sglang.srt.runtime_context import get_exec, get_parallel
 from sglang.srt.speculative.draft_tree.config import draft_tree_config
 from sglang.srt.speculative.draft_tree.pipeline_embedding import share_embedding
 from sglang.srt.speculative.draft_tree.pipeline_relay import RelayedTrees, Trees
@@ -22,6 +23,7 @@ from sglang.srt.speculative.draft_tree.round_metrics import RoundMetrics
 from sglang.srt.speculative.draft_tree.stage_times import StageTimes
 from sglang.srt.speculative.draft_tree.verify import DraftTreeVerifyInput
 from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker, RoundWindow
+from sglang.srt.utils.launch_error import LaunchError
 
 if TYPE_CHECKING:
     from sglang.srt.managers.schedule_batch import ScheduleBatch
@@ -67,7 +69,16 @@ class Stage:
 
 
 def set_up(scheduler: Scheduler) -> None:
-    """Before the draft is built: its embedding on the last stage, and what the other stages have in its place."""
+    """Before the draft is built: its embedding on the last stage, and what the other stages have in its place.
+
+    Raises LaunchError for graphs of prompts, however they were asked for.
+    """
+    prefill = get_exec().graph.cuda_graph_config.prefill.backend
+    if prefill != Backend.DISABLED:
+        raise LaunchError(
+            f"--pp-size {get_parallel().pp_size} with DFLASH: CUDA graphs of prompts ({prefill}) do not carry the "
+            "states that the draft reads. Give --cuda-graph-backend-prefill disabled."
+        )
     share_embedding(scheduler)
     if not get_parallel().pp_group.is_last_rank:
         scheduler.draft_tree_stage = Stage(scheduler.tp_worker)
