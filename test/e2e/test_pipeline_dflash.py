@@ -34,7 +34,8 @@ def output_ids(answers: list[dict]) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def dense(tiny_pair):
-    return tiny_pair(block_size=BLOCK)
+    """Tied: the matrix is the first stage's embedding, the last stage's head, and the embedding of the draft there."""
+    return tiny_pair(block_size=BLOCK, tie_word_embeddings=True)
 
 
 @pytest.fixture(scope="module")
@@ -105,37 +106,6 @@ def test_the_first_stage_reports_what_the_rounds_accept(two_stages):
     assert rounds["accept_length"] > 1
 
 
-def test_a_chain_over_uneven_stages_with_a_small_pool_gives_plain_decodings_tokens(
-    shared_servers, tiny_pair, tmp_path_factory
-):
-    """One layer and three; requests are thrown out and come back."""
-    pair = tiny_pair(architecture="qwen3", block_size=BLOCK)
-    env = {"SGLANG_PP_LAYER_PARTITION": "1,3", "SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "16"}
-    flags = {"pp_size": 2, "max_total_tokens": 448, "page_size": 16}
-    uneven = PlainAndDflash(shared_servers, pair, tmp_path_factory.mktemp("uneven"), env=env, **flags)
-    requests = [{"input_ids": p, "max_new_tokens": 190, "sampling": WHOLE} for p in prompts(5, seed=88)]
-    plain, dflash = uneven.run(requests)
-    assert_same_tokens(plain, dflash)
-    assert sum(answer["meta_info"]["num_retractions"] for answer in dflash) > 0
-
-
-@pytest.mark.parametrize(
-    "architecture, flags",
-    {
-        "experts, two stages of two ranks, chain": ("qwen3_moe", {"pp_size": 2, "tp_size": 2}),
-        "latent attention, four stages, tree": ("deepseek_v3", {"pp_size": 4, "page_size": 16, **TREE}),
-    }.values(),
-    ids=["qwen3_moe", "deepseek_v3"],
-)
-def test_other_families_give_plain_decodings_tokens_over_stages(
-    shared_servers, tiny_pair, tmp_path_factory, architecture, flags
-):
-    pair = tiny_pair(architecture=architecture, block_size=BLOCK)
-    served = PlainAndDflash(shared_servers, pair, tmp_path_factory.mktemp(architecture), **flags)
-    requests = [{"input_ids": p, "max_new_tokens": 32, "sampling": WHOLE} for p in prompts(4, seed=89)]
-    assert_same_tokens(*served.run(requests))
-
-
 @pytest.mark.parametrize("flags", [{"pp_size": 2}, {"tp_size": 2, **TREE}], ids=["stages", "tensor parallel"])
 def test_two_launchers_serve_one_server_and_a_lost_one_ends_it(two_stages, dense, tmp_path, flags):
     env = {**scripted_draft_environment(tmp_path / "plugin", tmp_path / "script.json"), **LEDGER}
@@ -154,3 +124,32 @@ def test_two_launchers_serve_one_server_and_a_lost_one_ends_it(two_stages, dense
             assert time.monotonic() < deadline, f"the server still runs:\n{server.process.log_tail()}"
             time.sleep(0.2)
         assert "closed by peer" in server.log or "Connection" in server.log, server.process.log_tail()
+
+
+def test_a_chain_over_uneven_stages_with_a_small_pool_gives_plain_decodings_tokens(
+    shared_servers, tiny_pair, tmp_path_factory
+):
+    """One layer and three; requests are thrown out and come back."""
+    pair = tiny_pair(architecture="qwen3", block_size=BLOCK)
+    env = {"SGLANG_PP_LAYER_PARTITION": "1,3", "SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "16"}
+    flags = {"pp_size": 2, "max_total_tokens": 448, "page_size": 16}
+    uneven = PlainAndDflash(shared_servers, pair, tmp_path_factory.mktemp("uneven"), env=env, **flags)
+    requests = [{"input_ids": p, "max_new_tokens": 190, "sampling": WHOLE} for p in prompts(5, seed=88)]
+    plain, dflash = uneven.run(requests)
+    assert_same_tokens(plain, dflash)
+    assert sum(answer["meta_info"]["num_retractions"] for answer in dflash) > 0
+
+
+FAMILIES = {
+    "experts, two stages of two ranks, chain": ("qwen3_moe", {"pp_size": 2, "tp_size": 2}),
+    "latent attention, four stages, tree": ("deepseek_v3", {"pp_size": 4, "page_size": 16, **TREE}),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_other_families_give_plain_decodings_tokens_over_stages(shared_servers, tiny_pair, tmp_path_factory, family):
+    architecture, flags = FAMILIES[family]
+    pair = tiny_pair(architecture=architecture, block_size=BLOCK)
+    served = PlainAndDflash(shared_servers, pair, tmp_path_factory.mktemp(architecture), **flags)
+    requests = [{"input_ids": p, "max_new_tokens": 32, "sampling": WHOLE} for p in prompts(4, seed=89)]
+    assert_same_tokens(*served.run(requests))
