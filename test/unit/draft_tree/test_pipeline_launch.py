@@ -9,6 +9,7 @@ from sglang.srt.speculative.draft_tree import pipeline_launch
 from sglang.srt.utils.launch_error import LaunchError
 
 COMBINATIONS = {
+    "--model-impl": {"model_impl": "transformers"},
     "--disaggregation-mode": {"disaggregation_mode": "prefill"},
     "--enable-dp-attention": {"enable_dp_attention": True},
     "--speculative-adaptive": {"speculative_adaptive": True},
@@ -32,7 +33,7 @@ def serves(monkeypatch):
     def ask(architecture: str = "Qwen3ForCausalLM", **changes):
         plain = dict.fromkeys((next(iter(fields)) for fields in COMBINATIONS.values()), False)
         plain |= {"pp_size": 2, "pp_async_batch_depth": 0, "disaggregation_mode": "null"}
-        plain |= {"cuda_graph_backend_prefill": None, **changes}
+        plain |= {"cuda_graph_backend_prefill": None, "model_impl": "auto", **changes}
         target = SimpleNamespace(hf_config=SimpleNamespace(architectures=[architecture]))
         monkeypatch.setattr(pipeline_launch, "model_config_of", lambda args: target)
         return pipeline_launch.serves_stages(SimpleNamespace(**plain))

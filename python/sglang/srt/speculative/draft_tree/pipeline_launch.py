@@ -45,6 +45,10 @@ def serves_stages(server_args: ServerArgs) -> bool:
 
 def _combinations(cfg: Any) -> dict[str, tuple[bool, str]]:
     return {
+        "--model-impl": (
+            cfg.model_impl not in ("auto", "sglang"),
+            "only this engine's own models capture states on any stage",
+        ),
         "--disaggregation-mode": (cfg.disaggregation_mode != "null", "drafts are not sent to another server"),
         "--enable-dp-attention": (bool(cfg.enable_dp_attention), "every stage must see the same batch"),
         "--speculative-adaptive": (bool(cfg.speculative_adaptive), "every stage verifies one fixed width"),
