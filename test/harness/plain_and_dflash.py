@@ -13,6 +13,7 @@ TOKENS = 48
 LAYOUT = (
     "page_size",
     "tp_size",
+    "ep_size",
     "pp_size",
     "pp_max_micro_batch_size",
     "chunked_prefill_size",
