@@ -28,3 +28,4 @@ def test_the_outputs_of_two_ranks_add_up_to_those_of_one():
         return fused_moe_native.moe_forward_native(layer, x, local, RUNNER)
 
     assert torch.allclose(outputs(0, 2) + outputs(2, 4), outputs(0, 4), atol=1e-5)
+    assert torch.allclose(sum(outputs(expert, expert + 1) for expert in range(EXPERTS)), outputs(0, 4), atol=1e-5)

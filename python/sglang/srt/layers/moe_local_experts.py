@@ -8,17 +8,24 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
+import torch
+
 
 def skips_remote_experts(forward: Callable) -> Callable:
-    """Wrap `moe_forward_native`: what experts of other ranks do counts nothing here; the ranks add up their outputs."""
+    """Wrap `moe_forward_native`: the experts of other ranks add nothing here; the ranks add up their outputs."""
 
     @functools.wraps(forward)
     def with_local_experts(layer, x, topk_output, moe_runner_config):
-        remote = topk_output.topk_ids < 0
-        local = topk_output._replace(
-            topk_ids=topk_output.topk_ids.masked_fill(remote, 0),
-            topk_weights=topk_output.topk_weights.masked_fill(remote, 0.0),
-        )
-        return forward(layer, x, local, moe_runner_config)
+        ids, topk = topk_output.topk_ids.view(-1), topk_output.topk_ids.shape[1]
+        pairs = (ids >= 0).nonzero().view(-1)  # of a token and one of its experts
+        if len(pairs) == len(ids):
+            return forward(layer, x, topk_output, moe_runner_config)
+        outputs = torch.zeros_like(x)
+        if len(pairs):
+            weights = topk_output.topk_weights.reshape(-1)[pairs, None]
+            pairwise = topk_output._replace(topk_ids=ids[pairs, None], topk_weights=weights)
+            tokens = pairs // topk
+            outputs.index_add_(0, tokens, forward(layer, x[tokens], pairwise, moe_runner_config))
+        return outputs
 
     return with_local_experts
