@@ -14,6 +14,7 @@ from sglang.srt.platforms.cpu_reference.platform import CpuReferencePlatform
 OPEN = dict(
     attention_backend=None, prefill_attention_backend=None, decode_attention_backend=None, sampling_backend=None,
     mem_fraction_static=None, max_total_tokens=None, max_running_requests=None, tp_size=1, pp_size=1, dp_size=1,
+    nnodes=1,
     disable_overlap_schedule=False, disable_cuda_graph=False, sleep_on_idle=False,
 )  # fmt: skip
 
@@ -85,6 +86,8 @@ def test_the_users_sizes_stay(environment):
         (dict(tp_size=2, pp_size=2), "0|1|2|3"),
         (dict(tp_size=3), "0|1|2"),
         (dict(tp_size=6), "0|1|2|3|0|1"),
+        (dict(tp_size=4, nnodes=2), "0,1|2,3"),
+        (dict(pp_size=2, nnodes=2), "0,1,2,3"),
     ],
 )
 def test_ranks_share_the_cores_out(environment, sizes, binding):
