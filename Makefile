@@ -13,6 +13,7 @@
 #   HOST PORT    where the server listens         (default: 127.0.0.1 30000)
 #   MODEL DRAFT  another target and its draft     (default: the bundled pair)
 #   SERVER_ARGS  further flags of the server
+#   WORKERS      test files that run side by side  (default: 2; 1 with a GPU, whose memory servers share)
 #   PYTEST_ARGS  further arguments of pytest
 
 VENV ?= .venv
@@ -20,6 +21,8 @@ TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
 HOST ?= 127.0.0.1
 PORT ?= 30000
+
+WORKERS ?= $(if $(filter cuda,$(DEVICE)),1,2)
 
 HAS_GPU := nvidia-smi -L 2>/dev/null | grep -q GPU
 ifndef DEVICE
@@ -56,7 +59,8 @@ serve: $(INSTALLED)
 
 test: $(INSTALLED) $(TEST_TOOLS)
 	@echo "==> running the tests (those that need a GPU are skipped where there is none)"
-	@PYTHONWARNINGS='ignore:builtin type :DeprecationWarning' $(BIN)/python -m pytest $(PYTEST_ARGS)
+	@PYTHONWARNINGS='ignore:builtin type :DeprecationWarning' $(BIN)/python -m pytest \
+		$(if $(filter-out 1,$(WORKERS)),-n $(WORKERS) --dist loadfile) $(PYTEST_ARGS)
 
 test-gpu:
 	@$(HAS_GPU) || { echo "make test-gpu: nvidia-smi -L lists no GPU here; use make test"; exit 1; }

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # Nothing in the suite may reach for a model on a hub.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Test files and their servers share the cores: threads that spin at a barrier would hold up each other's.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
