@@ -6,13 +6,15 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from benchmark.command import BenchmarkError
+
 BUNDLED = "bundled"
 Flag = str | int | float | bool | list[str | int | float]
 Positive = Annotated[int, Field(ge=1)]
 
 
-class SweepError(RuntimeError):
-    """The sweep cannot go on; the message is one line: what was asked, what was found, what to do."""
+class SweepError(BenchmarkError):
+    """The sweep cannot go on."""
 
 
 class _Strict(BaseModel):

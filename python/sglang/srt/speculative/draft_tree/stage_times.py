@@ -11,13 +11,13 @@ STAGES = ("draft", "tree_build", "verify", "accept", "commit")
 
 
 class StageTimes:
-    """Marks the ends of the stages of every `every`-th round.
+    """Marks the ends of the stages of every `every`-th round; a server's is `--decode-log-interval`.
 
     On CUDA a mark is an event, read once the device has passed it: a stage's time is then the device's, waiting for the
     host included. Elsewhere it is the host's clock.
     """
 
-    def __init__(self, device: torch.device | str, every: int = 32) -> None:
+    def __init__(self, device: torch.device | str, every: int) -> None:
         self._on_cuda = torch.device(device).type == "cuda"
         self._every = every
         self._round = 0
@@ -47,6 +47,11 @@ class StageTimes:
         if not self._rounds:
             return {}
         return {stage: total / self._rounds for stage, total in self._milliseconds.items()}
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that the means are over, as of the last call of `mean_milliseconds` or `start`."""
+        return self._rounds
 
     def _mark(self):
         if not self._on_cuda:
