@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from benchmark.command import BenchmarkError, run
+from benchmark.command import BenchmarkError, run_resumable
 from benchmark.sweep.gpu import gpus
 
 from .bandwidth import copy_bandwidth_gb_s
@@ -92,7 +92,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="results folder (default: results/round-SHAPE)")
     parser.add_argument("--retry-failed", action="store_true", help="measure failed rows again")
-    return run(parser, rounds)
+    return run_resumable(parser, rounds)
 
 
 def _positive(most: int):

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmark.command import run
+from benchmark.command import run_resumable
 
 from .config import load_config
 from .results import FILE, Results
@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("config", type=Path, help="what to measure, such as benchmark/configs/smollm2_cpu.yaml")
     parser.add_argument("--out", type=Path, help="results folder (default: results/NAME of the configuration)")
     parser.add_argument("--retry-failed", action="store_true", help="measure failed rows again")
-    return run(parser, sweep)
+    return run_resumable(parser, sweep)
 
 
 if __name__ == "__main__":

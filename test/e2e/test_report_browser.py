@@ -7,12 +7,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from unit.benchmark import rows
 
 from benchmark.report.points import points_of
 from benchmark.report.published import published
 from benchmark.report.write import write
 from benchmark.sweep.rounds import STAGES
-from unit.benchmark import rows
 
 BROWSER = Path(__file__).parents[1] / "browser"
 SECONDS = 300

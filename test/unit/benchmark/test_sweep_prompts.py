@@ -67,7 +67,7 @@ def test_random_prompts_have_their_length_and_no_special_token(tokenizer) -> Non
     assert not any(repeats_itself(prompt.input_ids) for prompt in prompts)
 
 
-def test_short_text_repeated_to_a_length_is_found() -> None:
+def test_r40_short_text_repeated_to_a_length_is_found() -> None:
     corpus = list(range(20))
     assert repeats_itself((corpus * 11)[:200])
     assert not repeats_itself([*(corpus * 11)[:199], 77])

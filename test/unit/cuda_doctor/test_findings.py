@@ -240,6 +240,13 @@ def test_no_gpu_says_so_and_needs_no_hand():
     assert as_text(facts, [found]).endswith("No GPU here; nothing else needs a hand.")
 
 
+def test_rules_about_gpus_are_not_asked_without_one():
+    broken = {"toolkits": (), "host_compiler": None, "ninja": None, "torch": "2.13.0+cpu", "torch_cuda": None,
+              "flashinfer": FlashInferFacts(), "environment": {"TORCH_CUDA_ARCH_LIST": "7.0"}}  # fmt: skip
+    assert len(names(machine(**broken))) > 4
+    assert names(machine(**broken, gpus=(), driver=None)) == ["no-gpu"]
+
+
 @pytest.mark.parametrize("facts", [{"driver": "580.95.05"}, {"failed": {"gpus": "RuntimeError: driver mismatch"}}])
 def test_a_driver_that_lists_no_gpu(facts):
     assert finding(Facts(**facts), "driver-silent").severity == "error"
