@@ -122,7 +122,7 @@ def reason_in(log: Path) -> str:
     """Returns the last line of ``log`` that names an error, else its last line, cut to a length for reading."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if _ERROR.search(line)]
-    return (errors or lines or ["its log is empty"])[-1][:_LONGEST_REASON] + f" (log: {log})"
+    return (errors or lines or ["its log is empty"])[-1][:_LONGEST_REASON] + f" (log: {log.parent.name}/{log.name})"
 
 
 def checked(configuration: Configuration, served: Served) -> Served:

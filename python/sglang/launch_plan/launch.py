@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sglang.cuda_doctor.facts import Facts, from_json
-from sglang.cuda_doctor.probes import read_machine
+from sglang.cuda_doctor.probes import GPU_PROBES, read_machine
 from sglang.launch_plan.checkpoint import read_tensors
 from sglang.launch_plan.layout import Layout
-from sglang.launch_plan.peers import default_cache, try_collective
+from sglang.launch_plan.peers import default_cache, try_collective, visible
 from sglang.launch_plan.plan import Asked, Model, as_text, make_plan
 from sglang.srt.arg_groups.overrides import attention_backends_of, model_config_of, resolved_view, use_mla_backend
 from sglang.srt.utils.launch_error import LaunchError
@@ -40,12 +40,13 @@ def plan_launch(server_args: ServerArgs) -> None:
         raise SystemExit(1 if plan.problems else 0)
     if view.device != "cuda" or view.nnodes > 1:
         return
-    facts = read_machine()
+    facts = visible(read_machine(GPU_PROBES), os.environ)
     asked = _asked(server_args, view, network=False)
     plan = make_plan(asked, facts)
     if plan.problems:
         raise LaunchError(" ".join(plan.problems))
     if plan.peers.check:
+        logger.info("%d GPUs, %s: a small collective must answer first", asked.layout.world, plan.peers.way)
         found = try_collective(facts, asked.layout.world, default_cache(), os.environ)
         if found is not None:
             raise LaunchError(f"--tp-size {view.tp_size} --pp-size {view.pp_size}: {found}")
@@ -53,7 +54,7 @@ def plan_launch(server_args: ServerArgs) -> None:
 
 def _facts(where: str) -> Facts:
     if where == HERE:
-        return read_machine()
+        return visible(read_machine(), os.environ)
     try:
         value = json.loads(Path(where).read_text())
         return from_json(value.get("facts", value))

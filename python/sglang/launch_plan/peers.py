@@ -1,8 +1,8 @@
 """Peer access between GPUs before a launch: what cannot work is refused, and a collective must answer in time.
 
 A driver may report peer access that does not work: the first collective then never ends, with GPUs at 100 % and idle
-power. Where GPUs meet over PCIe, one small all-reduce is made beforehand in processes of its own, once for each boot of
-a machine; a hang there becomes an error that names the switch that helps.
+power. Where GPUs meet over PCIe or some pairs have no access, one small all-reduce is made beforehand in processes of
+its own, once for each boot of a machine; a hang there becomes an error that names the switch that helps.
 """
 
 from __future__ import annotations
@@ -55,12 +55,7 @@ def plan_peers(facts: Facts, gpus: int, a2a_backend: str, environment: Mapping[s
         return PeerPlan("through host memory, since NCCL_P2P_DISABLE is set")
     total = len(used.peers) * (len(used.peers) - 1)
     if pairs and len(pairs) < total:
-        return PeerPlan(
-            "partial",
-            f"peer access is partial: none between {_listed(pairs)}, and collectives over such GPUs may hang. Put "
-            "NCCL_P2P_DISABLE=1 in front of the command and add --disable-custom-all-reduce, or choose GPUs with "
-            "CUDA_VISIBLE_DEVICES.",
-        )
+        return PeerPlan(f"peer access, and through host memory between {_listed(pairs)}", check=True)
     if pairs:
         return PeerPlan("through host memory: no GPU has peer access")
     over_pcie = pcie_pairs(used)
@@ -149,6 +144,20 @@ def _key(facts: Facts, gpus: int, environment: Mapping[str, str]) -> str:
 def _listed(pairs: Sequence[tuple[int, int, str]]) -> str:
     shown = ", ".join(f"GPU{a} and GPU{b} ({relation})" for a, b, relation in pairs[:6])
     return shown + (f" and {len(pairs) - 6} more" if len(pairs) > 6 else "")
+
+
+def visible(facts: Facts, environment: Mapping[str, str]) -> Facts:
+    """``facts`` with the GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; as they are where it names no indices."""
+    chosen = environment.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "").split(",")
+    if not all(word.isdigit() and int(word) < len(facts.gpus) for word in chosen):
+        return facts
+    order = [int(word) for word in chosen]
+
+    def picked(matrix: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(matrix[a][b] for b in order) for a in order) if matrix else ()
+
+    gpus = tuple(facts.gpus[index] for index in order)
+    return replace(facts, gpus=gpus, peers=picked(facts.peers), links=picked(facts.links))
 
 
 def default_cache() -> Path:

@@ -11,7 +11,7 @@ import pytest
 from unit.cuda_doctor.test_findings import machine, replaced, several
 
 from sglang.launch_plan import peers
-from sglang.launch_plan.peers import plan_peers, run_collective, try_collective
+from sglang.launch_plan.peers import plan_peers, run_collective, try_collective, visible
 
 BAD = dataclasses.replace(several(4), peers=replaced(several(4).peers, (1, 3), (3, 1), by="CNS"))
 
@@ -23,17 +23,27 @@ def test_r28_full_access_over_pcie_is_tried_and_over_nvlink_trusted(count):
     assert (trusted.problem, trusted.check) == (None, False)
 
 
-def test_r28_bad_pair_is_refused_by_name_where_it_is_used():
+def test_r28_bad_pair_is_named_and_tried_where_it_is_used():
     plan = plan_peers(BAD, 4, "none", {})
-    assert "none between GPU1 and GPU3 (CNS), GPU3 and GPU1 (CNS)" in plan.problem
-    assert "NCCL_P2P_DISABLE=1" in plan.problem and "--disable-custom-all-reduce" in plan.problem
-    assert plan_peers(BAD, 2, "none", {}).problem is None  # the first two are well
-    assert plan_peers(BAD, 4, "none", {"NCCL_P2P_DISABLE": "1"}).problem is None
+    assert plan.problem is None and plan.check
+    assert plan.way == "peer access, and through host memory between GPU1 and GPU3 (CNS), GPU3 and GPU1 (CNS)"
+    assert plan_peers(BAD, 2, "none", {}).way == "peer access over PCIe"  # the first two are well
+    off = plan_peers(BAD, 4, "none", {"NCCL_P2P_DISABLE": "1"})
+    assert not off.check and "NCCL_P2P_DISABLE is set" in off.way
+
+
+def test_r28_chosen_gpus_are_looked_at_in_their_order():
+    def way(chosen: str) -> str:
+        return plan_peers(visible(BAD, {"CUDA_VISIBLE_DEVICES": chosen}), 2, "none", {}).way
+
+    assert way("3, 1") == "through host memory: no GPU has peer access"
+    assert way("0,2") == "peer access over PCIe"
+    assert visible(BAD, {"CUDA_VISIBLE_DEVICES": "GPU-1f"}) is BAD and visible(BAD, {}) is BAD
 
 
 def test_r28_access_in_one_direction_is_partial_and_none_at_all_is_slow():
     one_way = dataclasses.replace(several(2), peers=replaced(several(2).peers, (1, 0), by="NS"))
-    assert "GPU1 and GPU0 (NS)" in plan_peers(one_way, 2, "none", {}).problem
+    assert "GPU1 and GPU0 (NS)" in plan_peers(one_way, 2, "none", {}).way
     none = plan_peers(several(2, peer="NS"), 2, "none", {})
     assert none.problem is None and not none.check and "host memory" in none.way
 
