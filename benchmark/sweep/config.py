@@ -85,7 +85,9 @@ class Configuration(_Strict):
 
     @property
     def tree_budget(self) -> int:
-        return int(self.flags.get("speculative-dflash-tree-budget", 0))
+        """Draft nodes of every round; 0 for chains, and for trees whose width is chosen per round."""
+        budget = self.flags.get("speculative-dflash-tree-budget", 0)
+        return 0 if budget == "auto" else int(budget)
 
     @property
     def speculates(self) -> bool:

@@ -107,6 +107,7 @@ def _asked(server_args: ServerArgs, view: Any, *, network: bool) -> Asked:
         context_length=int(target.context_len),
         page_size=int(view.page_size or 1),
         verify_width=int(view.speculative_num_draft_tokens) if speculates else None,
+        verify_widths=view.speculative_dflash_widths or [],
         graph_batches=graphs.bs or [],
         graphs="disabled" if view.device == "cpu" else str(graphs.backend),
         moe_a2a_backend=str(view.moe_a2a_backend),
@@ -140,12 +141,18 @@ def _backends(server_args: ServerArgs, view: Any, prefill: str, decode: str) -> 
     found["attention"] = f"{decode} ({why})" if prefill == decode else f"prefill {prefill}, decode {decode} ({why})"
     found["sampling"] = f"{view.sampling_backend} ({'as named' if server_args.sampling_backend else 'the default'})"
     if view.speculative_algorithm:
-        budget = int(view.speculative_dflash_tree_budget or 0)
-        shape = f"tree of {budget} draft nodes" if budget else f"chain of {view.speculative_num_draft_tokens}"
-        found["speculation"] = f"{view.speculative_algorithm}, {shape}, one draft pass a round"
+        found["speculation"] = f"{view.speculative_algorithm}, {_shape(view)}, one draft pass a round"
     if view.moe_a2a_backend != "none" or view.ep_size > 1:
         found["experts"] = f"runner {view.moe_runner_backend}, dispatch {view.moe_a2a_backend}"
     return found
+
+
+def _shape(view: Any) -> str:
+    if view.speculative_dflash_widths:
+        return f"trees of a width chosen per round: {', '.join(map(str, view.speculative_dflash_widths))}"
+    if view.speculative_dflash_tree_budget:
+        return f"trees of {view.speculative_dflash_tree_budget} draft nodes"
+    return f"chains of {view.speculative_num_draft_tokens}"
 
 
 def _stages(layers: int, pp_size: int) -> tuple[tuple[int, int], ...]:

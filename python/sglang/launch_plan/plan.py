@@ -39,6 +39,7 @@ class Asked:
     context_length: int
     page_size: int
     verify_width: int | None  # tokens of one request that a round verifies; None without speculation
+    verify_widths: Sequence[int]  # where the width is chosen per round; else empty
     graph_batches: Sequence[int]
     graphs: str  # backend of the decode graphs: "full", "disabled", ...
     moe_a2a_backend: str
@@ -190,6 +191,9 @@ def _graphs(asked: Asked) -> str:
     width = asked.verify_width or 1
     batches = list(asked.graph_batches)
     listed = ", ".join(map(str, batches if len(batches) <= 12 else [*batches[:6], "...", *batches[-3:]]))
+    if len(asked.verify_widths) > 1:
+        widths = ", ".join(map(str, asked.verify_widths))
+        return f"{len(batches)} batches ({listed}) of widths {widths}; the widest for the smaller batches alone"
     return f"{len(batches)} batches ({listed}) of width {width}: up to {max(batches) * width} tokens"
 
 

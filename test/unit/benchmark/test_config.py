@@ -76,6 +76,13 @@ def test_digest_follows_what_a_cell_measures() -> None:
     assert other_draft["plain"] == before["plain"] and other_draft["chain"] != before["chain"]
 
 
+def test_width_that_is_chosen_per_round_is_no_budget() -> None:
+    budgets = [SweepConfig.model_validate({
+        **SMALL, "reference": None, "configurations": [{"name": "t", "flags": {"speculative-dflash-tree-budget": value}}],
+    }).configurations[0].tree_budget for value in (16, "auto")]  # fmt: skip
+    assert budgets == [16, 0]
+
+
 def test_requests_grow_with_the_level_and_sampling_is_complete() -> None:
     workload = SweepConfig.model_validate(
         {**SMALL, "workloads": [{"name": "a", "prompts": "chat", "requests": 6, "requests_per_slot": 2}]}

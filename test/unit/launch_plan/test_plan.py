@@ -20,6 +20,7 @@ KIMI = Asked(
     context_length=262144,
     page_size=1,
     verify_width=8,
+    verify_widths=[],
     graph_batches=[1, 2, 4],
     graphs="full",
     moe_a2a_backend="none",
@@ -43,6 +44,11 @@ def test_kimi_on_eight_cards_with_experts_over_four_groups():
                             f"{tokens:,}", "71.6 KiB"]]  # fmt: skip
     text = as_text(plan)
     assert "3 batches (1, 2, 4) of width 8: up to 32 tokens" in text and text.endswith("Nothing stands in the way.")
+
+
+def test_widths_that_are_chosen_per_round_are_listed():
+    text = as_text(make_plan(asked(verify_width=17, verify_widths=[1, 4, 17]), several(8), {}))
+    assert "3 batches (1, 2, 4) of widths 1, 4, 17; the widest for the smaller batches alone" in text
 
 
 def test_weights_that_do_not_fit_stand_in_the_way():
