@@ -11,8 +11,9 @@ from benchmark.command import BenchmarkError, run_resumable
 from benchmark.sweep.gpu import gpus
 
 from .bandwidth import copy_bandwidth_gb_s
+from .floor import traffic
 from .measure import Plan, measure
-from .shapes import LEAST_LAYERS, SHAPES
+from .shapes import LEAST_LAYERS, SHAPES, Shape
 from .table import FILE, Table
 
 WIDTHS = (1, 16, 64, 4, 256, 2, 8, 32, 128)  # the most telling ones first, for runs that are cut short
@@ -28,11 +29,12 @@ def rounds(options: argparse.Namespace) -> int:
             f"--layers {shape.layers}: the draft reads two layers before the last, give {LEAST_LAYERS}"
         )
     flags = _flags(options.flag)
-    with gpus() as boards:
-        if boards.names():
-            tree_backend = {"attention-backend": "triton"}  # for plain decoding as well, so that widths compare
-            flags = {"cuda-graph-bs-decode": sorted(options.batches), **tree_backend, **flags}
     ranks = int(flags.get("tp-size", 1))
+    with gpus() as boards:
+        memory = boards.least_memory_mib()
+    if memory is not None:
+        # Triton for plain decoding as well, so that widths compare.
+        flags = {"attention-backend": "triton", "mem-fraction-static": _fraction(shape, memory, ranks), **flags}
     measured = options.bandwidth is None
     bandwidth = copy_bandwidth_gb_s() if measured else options.bandwidth
     plan = Plan(
@@ -46,7 +48,11 @@ def rounds(options: argparse.Namespace) -> int:
         cell_seconds=options.cell_seconds,
         seed=options.seed,
         flags=flags,
+        cuda_graphs=memory is not None,
+        most_tokens=options.most_tokens,
     )
+    if not plan.cells():
+        raise BenchmarkError(f"--most-tokens {plan.most_tokens}: no width with any batch is as small, give more")
     table = Table(options.out or Path("results") / f"round-{shape.name}")
     if options.retry_failed:
         table.drop_failed()
@@ -57,6 +63,12 @@ def rounds(options: argparse.Namespace) -> int:
         print("time is over; the same command goes on from here")
     print(f"python -m benchmark.report {table.folder} draws them")
     return int(failed > 0 or done < asked)
+
+
+def _fraction(shape: Shape, memory_mib: int, ranks: int) -> float:
+    """Share of a GPU's memory for weights and KV; the rest holds the logits of the widest rounds."""
+    weights = traffic(shape.config, 1, 1 << 14, 0).weights / ranks
+    return round(min(0.88, max(0.7, weights / (memory_mib << 20) + 0.08)), 2)
 
 
 def _flags(words: list[str]) -> dict:
@@ -75,13 +87,15 @@ def main() -> int:
         description="Measure what a verify round costs by width and batch, for a model shape with random weights, "
         "beside the least time that memory bandwidth allows. Goes on where an earlier run stopped.",
     )
-    parser.add_argument("shape", choices=SHAPES, help="model shape; tiny and tiny-moe run anywhere")
+    parser.add_argument("shape", choices=SHAPES, help="model shape; the tiny ones run anywhere")
     parser.add_argument("--widths", type=_positive(256), nargs="+", default=WIDTHS, metavar="W",
                         help=f"nodes per request, 1 is plain decoding (default: {_text(WIDTHS)})")  # fmt: skip
     parser.add_argument("--batches", type=_positive(4096), nargs="+", default=BATCHES, metavar="B",
                         help=f"requests at once (default: {_text(BATCHES)})")  # fmt: skip
     parser.add_argument("--context", type=_positive(1 << 20), default=1024, metavar="TOKENS",
                         help="tokens of each request before the tree (default: 1024)")  # fmt: skip
+    parser.add_argument("--most-tokens", type=_positive(1 << 20), default=16384, metavar="N",
+                        help="leave out cells of more tokens, width times batch (default: 16384)")  # fmt: skip
     parser.add_argument("--layers", type=_positive(1000), metavar="N", help="cut the model to its first N layers")
     parser.add_argument("--minutes", type=float, metavar="M", help="start no cell after M minutes")
     parser.add_argument("--bandwidth", type=float, metavar="GB_PER_S",

@@ -44,23 +44,34 @@ class Plan:
     cell_seconds: float = 2.0
     seed: int = 1
     flags: dict[str, Flag] = field(default_factory=dict)
+    cuda_graphs: bool = False
     startup_seconds: int = 1800
+    most_tokens: int = 16384
+    """Cells of more tokens a round are left out: their logits alone would take gigabytes."""
+
+    def cells(self) -> list[tuple[int, int]]:
+        """Width and batch of every cell, in order."""
+        return [(width, batch) for width in self.widths for batch in self.batches_of(width)]
+
+    def batches_of(self, width: int) -> list[int]:
+        return [batch for batch in self.batches if width * batch <= self.most_tokens]
 
     def key(self, width: int, batch: int | None) -> tuple:
         return self.shape.name, self.shape.layers, width, batch, self.context
 
     def digest(self) -> str:
         """Of everything that changes the numbers, the machine aside."""
-        return digest_of({"config": self.shape.config, "flags": self.flags, "seed": self.seed, "schema": SCHEMA})
+        asked = {"config": self.shape.config, "flags": self.flags, "graphs": self.cuda_graphs}
+        return digest_of({**asked, "seed": self.seed, "schema": SCHEMA})
 
 
 def measure(plan: Plan, table: Table, deadline: float | None = None) -> tuple[int, int]:
     """Measures what ``table`` lacks, until ``deadline`` (monotonic clock); returns cells that are there, and asked."""
-    cells = [(width, batch) for width in plan.widths for batch in plan.batches]
+    cells = plan.cells()
     digest = plan.digest()
 
     def left(width: int) -> list[int]:
-        return [batch for batch in plan.batches if not table.is_done(plan.key(width, batch), digest)]
+        return [batch for batch in plan.batches_of(width) if not table.is_done(plan.key(width, batch), digest)]
 
     def late() -> bool:
         return deadline is not None and time.monotonic() > deadline
@@ -94,7 +105,8 @@ def server_config(plan: Plan, width: int, folder: Path) -> tuple[SweepConfig, Co
         "skip-server-warmup": True,
         "decode-log-interval": LOG_INTERVAL,
         "log-level": "warning",
-        "max-running-requests": max(plan.batches),
+        "max-running-requests": max(plan.batches_of(width)),
+        **({"cuda-graph-bs-decode": plan.batches_of(width)} if plan.cuda_graphs else {}),
         **plan.flags,
     }
     tree = {"speculative-algorithm": "DFLASH", "speculative-dflash-tree-budget": width - 1}

@@ -78,7 +78,16 @@ _KIMI_K26 = {
     "scoring_func": "sigmoid",
     "norm_topk_prob": True,
     "routed_scaling_factor": 2.827,
-    "rope_theta": 50000.0,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 50000.0,
+        "factor": 64.0,
+        "original_max_position_embeddings": 4096,
+        "beta_fast": 1.0,
+        "beta_slow": 1.0,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+    },
 }
 _TINY = {
     "architectures": ["Qwen3ForCausalLM"],
@@ -104,6 +113,24 @@ _TINY_MOE = {
     "norm_topk_prob": True,
     "decoder_sparse_step": 1,
     "mlp_only_layers": [],
+}
+_TINY_MLA = {
+    **_KIMI_K26,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "vocab_size": 512,
+    "max_position_embeddings": 4096,
+    "q_lora_rank": 32,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
 }
 _SHARED = {"rms_norm_eps": 1e-6, "hidden_act": "silu", "attention_bias": False, "dtype": "bfloat16", **_TOKENS}
 
@@ -138,6 +165,7 @@ SHAPES = {
         _shape("kimi-k2.6", _KIMI_K26, layers=4),
         _shape("tiny", _TINY),
         _shape("tiny-moe", _TINY_MOE),
+        _shape("tiny-mla", _TINY_MLA),
     )
 }
 

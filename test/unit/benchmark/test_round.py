@@ -147,6 +147,16 @@ def test_failures_are_rows_and_the_others_go_on(servers, tmp_path: Path) -> None
     assert [(row["width"], row["batch"]) for row in Table(tmp_path).rows] == [(9, 1)]
 
 
+def test_cells_of_too_many_tokens_are_left_out(servers, tmp_path: Path) -> None:
+    few = plan(widths=[1, 9], batches=[1, 2, 4], most_tokens=20, cuda_graphs=True)
+    assert few.cells() == [(1, 1), (1, 2), (1, 4), (9, 1), (9, 2)]
+    words = command(*server_config(few, 9, tmp_path), 4000)
+    at = words.index("--cuda-graph-bs-decode")
+    assert words[at : at + 3] == ["--cuda-graph-bs-decode", "1", "2"]
+    assert words[words.index("--max-running-requests") + 1] == "2"
+    assert measure(few, Table(tmp_path)) == (5, 5)
+
+
 def test_no_cell_starts_when_time_is_over(servers, tmp_path: Path) -> None:
     assert measure(plan(), Table(tmp_path), deadline=time.monotonic() - 1) == (0, 4)
     assert not (tmp_path / FILE).exists()
