@@ -5,8 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from unit.cuda_doctor.test_findings import several
-
+from harness.machines import several
 from sglang.cuda_doctor.facts import to_json
 
 SECONDS = 300

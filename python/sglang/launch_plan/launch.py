@@ -34,15 +34,18 @@ def plan_launch(server_args: ServerArgs) -> None:
     """
     view = resolved_view(server_args)
     if view.dry_run:
-        facts = _facts(view.dry_run)
-        plan = make_plan(_asked(server_args, view, network=True), facts)
+        plan = make_plan(_asked(server_args, view, network=True), _facts(view.dry_run))
         print(as_text(plan), flush=True)
         raise SystemExit(1 if plan.problems else 0)
     if view.device != "cuda" or view.nnodes > 1:
         return
-    facts = visible(read_machine(GPU_PROBES), os.environ)
-    asked = _asked(server_args, view, network=False)
-    plan = make_plan(asked, facts)
+    facts = _used(visible(read_machine(GPU_PROBES), os.environ), view)
+    try:
+        asked = _asked(server_args, view, network=False)
+        plan = make_plan(asked, facts)
+    except Exception as error:  # a model whose configuration the plan cannot read may still be served
+        logger.warning("This launch is not checked for memory and peer access: %s: %s", type(error).__name__, error)
+        return
     if plan.problems:
         raise LaunchError(" ".join(plan.problems))
     if plan.peers.check:
@@ -50,6 +53,14 @@ def plan_launch(server_args: ServerArgs) -> None:
         found = try_collective(facts, asked.layout.world, default_cache(), os.environ)
         if found is not None:
             raise LaunchError(f"--tp-size {view.tp_size} --pp-size {view.pp_size}: {found}")
+
+
+def _used(facts: Facts, view: Any) -> Facts:
+    """``facts`` with the GPUs in the order in which ranks take them."""
+    if not (view.base_gpu_id or view.gpu_id_step != 1):
+        return facts
+    order = range(view.base_gpu_id, len(facts.gpus), view.gpu_id_step)
+    return visible(facts, {"CUDA_VISIBLE_DEVICES": ",".join(map(str, order))})
 
 
 def _facts(where: str) -> Facts:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import psutil
 import pytest
-from unit.cuda_doctor.test_findings import machine, replaced, several
 
+from harness.machines import machine, replaced, several
 from sglang.launch_plan import peers
 from sglang.launch_plan.peers import plan_peers, run_collective, try_collective, visible
 
