@@ -64,7 +64,7 @@ def main() -> int:
         begin = time.monotonic()
         try:
             compile_module(compiled)
-        except (RuntimeError, subprocess.CalledProcessError) as error:
+        except (RuntimeError, ValueError) as error:
             compiled.problem = str(error)[-2000:]
         compiled.seconds = round(time.monotonic() - begin, 1)
         missing = [target for target in targets if not compiled.kernels.get(target)]
@@ -115,37 +115,39 @@ def modules() -> Iterator[tuple[str, str, list[str], Callable[[Compiled], None]]
 
     for name in LAUNCHES:
         yield f"draft_tree {name}", "the fork's own", list(TRITON_TARGETS), _triton(name)
-    for name, use, targets, spec in flashinfer_modules():
-        yield f"flashinfer {name}", use, targets, _nvcc(spec)
+    for name, use, targets, make_spec in flashinfer_modules():
+        yield f"flashinfer {name}", use, targets, _nvcc(make_spec)
 
 
-def flashinfer_modules() -> Iterator[tuple[str, str, list[str], Any]]:
-    """Yields name, use, targets and JitSpec of each FlashInfer module."""
+def flashinfer_modules() -> Iterator[tuple[str, str, list[str], Callable[[], Any]]]:
+    """Yields name, use, targets and the maker of the JitSpec of each FlashInfer module."""
     import torch
     from flashinfer.jit import attention, cascade, page, quantization, sampling, topk
-    from flashinfer.jit.attention.modules import _gen_batch_prefill_primary_module as gen_prefill
+    from flashinfer.jit.attention.modules import _gen_batch_prefill_primary_module as prefill_fa2
 
+    mla, prefill = attention.gen_batch_mla_module, attention.gen_batch_prefill_module
     every, hopper = list(TARGETS), ["sm_90a"]
     kv = (torch.bfloat16,) * 3 + (torch.int32,)
     plain = (0, False, False)  # positions are encoded outside, no sliding window, no soft cap
-    yield "page", "KV pages", every, page.gen_page_module()
-    yield "quantization", "packed masks of draft trees", every, quantization.gen_quantization_module()
-    yield "cascade", "merging attention states", every, cascade.gen_cascade_module()
-    yield "sampling", "top-k, top-p and min-p", every, sampling.gen_sampling_module()
-    yield "decode", "MHA, decode", every, attention.gen_batch_decode_module(*kv, HEAD, HEAD, *plain)
-    latent = (LATENT, ROPE, False)
-    yield "mla", "latent attention, decode and verify", every, attention.gen_batch_mla_module("fa2", *kv, *latent)
-    yield "prefill", "MHA, prefill and verify; the draft", every, gen_prefill("fa2", *kv, HEAD, HEAD, *plain, False)
-    yield "prefill_mla", "latent attention, prefill", every, gen_prefill("fa2", *kv, *LATENT_PREFILL, *plain, False)
-    yield "mla_sm90", "latent attention, SM90", hopper, attention.gen_batch_mla_module("fa3", *kv, *latent)
-    yield "prefill_sm90", "MHA, SM90", hopper, gen_prefill("fa3", *kv, HEAD, HEAD, *plain, False)
-    yield "prefill_mla_sm90", "latent attention, SM90", hopper, gen_prefill("fa3", *kv, *LATENT_PREFILL, *plain, False)
+    mha, latent, wide = (*kv, HEAD, HEAD, *plain), (*kv, LATENT, ROPE, False), (*kv, *LATENT_PREFILL, *plain)
+    yield "page", "KV pages", every, page.gen_page_module
+    yield "quantization", "packed masks of draft trees", every, quantization.gen_quantization_module
+    yield "cascade", "merging attention states", every, cascade.gen_cascade_module
+    yield "sampling", "top-k, top-p and min-p", every, sampling.gen_sampling_module
+    yield "decode", "MHA, decode", every, lambda: attention.gen_batch_decode_module(*mha)
+    yield "mla", "latent attention, decode and verify", every, lambda: mla("fa2", *latent)
+    yield "prefill", "MHA, prefill and verify; the draft", every, lambda: prefill_fa2("fa2", *mha, False)
+    yield "prefill_mla", "latent attention, prefill", every, lambda: prefill_fa2("fa2", *wide, False)
+    yield "mla_sm90", "latent attention, decode and verify", hopper, lambda: mla("fa3", *latent)
+    yield "prefill_sm90", "MHA, prefill", hopper, lambda: prefill("fa3", *mha, False)
+    yield "prefill_mla_sm90", "latent attention, prefill", hopper, lambda: prefill("fa3", *wide, False)
     # Last, since it takes as long as all the others.
-    yield "topk", "candidates of drafts with a selector", every, topk.gen_topk_module()
+    yield "topk", "candidates of drafts with a selector", every, topk.gen_topk_module
 
 
-def _nvcc(spec: Any) -> Callable[[Compiled], None]:
+def _nvcc(make_spec: Callable[[], Any]) -> Callable[[Compiled], None]:
     def compile_module(compiled: Compiled) -> None:
+        spec = make_spec()
         spec.write_ninja()
         objects = re.findall(r"^build (\S+\.o):", spec.ninja_path.read_text(), re.MULTILINE)
         run(["ninja", "-j1", "-f", str(spec.ninja_path), *objects], cwd=spec.build_dir)
