@@ -2,6 +2,8 @@
 # make test      environment, build, every test that this machine can run
 # make test-gpu  the same suite where an NVIDIA GPU must be present
 # make lint      style checks
+# make compile-kernels  what DFLASH serving compiles on first use, for SM90, SM100 and SM120, with nvcc 13 and no GPU
+#                (1.0 GB of packages, an hour or more; goes on where it was stopped)
 # make clean     removes the environment and build leftovers (the cache of models stays)
 #
 # Variables, as in `make serve PORT=8000`:
@@ -47,7 +49,7 @@ INSTALLED := $(VENV)/.installed-$(DEVICE)-$(SOURCE_LIST)
 TEST_TOOLS := $(VENV)/.test-tools
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-gpu lint clean
+.PHONY: help serve test test-gpu lint compile-kernels clean
 .DELETE_ON_ERROR:
 
 help:
@@ -68,6 +70,19 @@ test-gpu:
 
 lint: $(TEST_TOOLS)
 	@$(BIN)/python -m ruff check .
+
+KERNEL_SOURCES := build/kernel-sources
+
+compile-kernels: $(INSTALLED) $(TEST_TOOLS) $(KERNEL_SOURCES)/.installed
+	@PYTHONPATH=$(KERNEL_SOURCES) PATH=$(abspath $(BIN)):$$PATH \
+		nice -n 19 $(BIN)/python scripts/compile_kernels.py
+
+$(KERNEL_SOURCES)/.installed: $(ENVIRONMENT) scripts/compile_kernels.txt
+	@echo "==> fetching FlashInfer's sources and a CUDA toolkit"
+	@rm -rf $(KERNEL_SOURCES)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(KERNEL_SOURCES) \
+		-r scripts/compile_kernels.txt
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache

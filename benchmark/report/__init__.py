@@ -5,6 +5,7 @@
     plots.py      one function per picture
     table.py      the Markdown table
     page.py       the HTML page, pictures inside
+    write.py      all files of a report, of a sweep or of a round cost table
     published.py  figures that others have reported, to lay over ours
 
 A configuration whose greedy text differs from plain decoding's is drawn hollow and named so, and is never called best;

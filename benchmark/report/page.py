@@ -1,16 +1,18 @@
 """The HTML page: one file, pictures inside, no script and nothing fetched."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
+from benchmark.round import plots as rounds
+from benchmark.sweep.rounds import STAGES
+
 from .points import Point, Row, speedup
 from .published import Figure
 
-TEMPLATE = Path(__file__).parent / "page.html.j2"
 MEASURES = {
     "output tok/s": "output_tok_s",
     "tok/s per request": "user_tok_s",
@@ -22,6 +24,7 @@ MEASURES = {
     "token gap p99 ms": "itl_ms_p99",
     "accept length": "accept_length",
     "round ms": "round_ms",
+    **{f"{stage} ms": f"stage_ms.{stage}" for stage in STAGES},
     "GPU memory MiB": "gpu_memory_mib",
     "energy J": "energy_j",
 }
@@ -47,19 +50,57 @@ def page(
     pictures: Mapping[str, Sequence[Path]],
     published: Sequence[Figure],
 ) -> str:
-    """Returns the page; ``pictures`` are PNG files by workload."""
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    template = environment.from_string(TEMPLATE.read_text())
-    return template.render(
+    """Returns the page of a sweep; ``pictures`` are PNG files by workload."""
+    return _render(
+        "page.html.j2",
         name=name,
         workloads=[_workload(workload, points, pictures[workload]) for workload in pictures],
         failed=failed,
-        machines=_distinct(points, lambda setup: {key: setup[key] for key in _SETUP_OF_MACHINE}),
+        machines=_machines(row for point in points for row in point.rows),
         configurations={point.configuration: _how(point) for point in points},
         published=published,
     )
+
+
+def rounds_page(name: str, rows: Sequence[Row], pictures: Mapping[str, Sequence[Path]]) -> str:
+    """Returns the page of a round cost table; ``pictures`` are PNG files by the title of their group."""
+    groups = []
+    for title, group in rounds.groups(rows):
+        header, lines = rounds.markdown(group)
+        measured = {f"{row['bandwidth_gb_s']:g} GB/s ({row['bandwidth_source']})" for row in group}
+        flags = {_flag_text(row["setup"]["flags"]) for row in group if row["width"] == group[-1]["width"]}
+        groups.append(
+            {
+                "title": title,
+                "pictures": [_embedded(path) for path in pictures[title]],
+                "header": header,
+                "rows": lines,
+                "bandwidth": ", ".join(sorted(measured)),
+                "flags": "; ".join(sorted(flags)),
+            }
+        )
+    return _render(
+        "rounds.html.j2",
+        name=name,
+        groups=groups,
+        failed=[row for row in rows if row["status"] != "ok"],
+        machines=_machines(row for row in rows if row["status"] == "ok"),
+    )
+
+
+def _render(template: str, **values: Any) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template(template).render(**values)
+
+
+def _embedded(path: Path) -> tuple[str, str]:
+    return path.stem, base64.b64encode(path.read_bytes()).decode()
 
 
 def _workload(name: str, points: Sequence[Point], pictures: Sequence[Path]) -> dict[str, Any]:
@@ -80,7 +121,7 @@ def _workload(name: str, points: Sequence[Point], pictures: Sequence[Path]) -> d
         "name": name,
         "notes": notes,
         "sampling": group[0].rows[0]["setup"]["workload"],
-        "pictures": [(path.stem, base64.b64encode(path.read_bytes()).decode()) for path in pictures],
+        "pictures": [_embedded(path) for path in pictures],
         "header": [*measures, "speedup"],
         "rows": [
             {
@@ -105,18 +146,23 @@ def _how(point: Point) -> str:
     setup = point.rows[0]["setup"]
     if setup["url"]:
         return f"attached to {setup['url']}"
-    flags = " ".join(f"--{name}" if value is True else f"--{name} {value}" for name, value in setup["flags"].items())
+    flags = _flag_text(setup["flags"])
     variables = " ".join(f"{name}={value}" for name, value in setup["env"].items())
     version = f"(sglang {setup['sglang']})"
     return " ".join(part for part in (variables, flags, version) if part)
 
 
-def _distinct(points: Sequence[Point], view: Any) -> list[dict[str, Any]]:
+def _flag_text(flags: Mapping[str, Any]) -> str:
+    return " ".join(f"--{name}" if value is True else f"--{name} {value}" for name, value in flags.items())
+
+
+def _machines(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Every distinct machine and checkout that ``rows`` were measured with."""
     found: list[dict[str, Any]] = []
-    for point in points:
-        for row in point.rows:
-            if (entry := view(row["setup"])) not in found:
-                found.append(entry)
+    for row in rows:
+        entry = {key: row["setup"][key] for key in _SETUP_OF_MACHINE if key in row["setup"]}
+        if entry not in found:
+            found.append(entry)
     return found
 
 

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmark.sweep.rounds import STAGES
+
 from .points import Point, by_configuration, speedup
 from .published import Figure as PublishedFigure
-from .style import DPI, FIGURE, Style
+from .style import DPI, FIGURE, HATCHES, STAGE_COLOURS, Style
 
 import matplotlib.pyplot as plt  # isort: skip  (style chooses the backend)
 
@@ -13,10 +15,18 @@ Styles = dict[str, Style]
 
 
 def throughput(points: Sequence[Point], styles: Styles, published: Sequence[PublishedFigure] = ()) -> plt.Figure | None:
-    """Output tok/s over concurrency; a bar spans the repeats. ``published`` figures are laid over as grey crosses."""
+    """Output tok/s over concurrency; a bar spans the repeats.
+
+    ``published`` figures are laid over in grey: a cross at their concurrency, a line where only the peak was reported.
+    """
     figure, axes = _lines(points, styles, "output_tok_s")
     for entry in published:
-        if entry.output_tok_s and entry.concurrency:
+        if entry.output_tok_s and not entry.concurrency:
+            axes.axhline(entry.output_tok_s, color="0.6", linewidth=0.8, linestyle=":")
+            axes.annotate(f"{entry.configuration}, {entry.note or 'reported'}", (0.99, entry.output_tok_s), (0, 2),
+                          xycoords=("axes fraction", "data"), textcoords="offset points", ha="right", fontsize=7,
+                          color="0.3")  # fmt: skip
+        elif entry.output_tok_s:
             axes.plot(entry.concurrency, entry.output_tok_s, "x", color="0.4", markersize=8)
             axes.annotate(f" {entry.configuration}", (entry.concurrency, entry.output_tok_s), fontsize=7, color="0.3")
     axes.set(ylabel="output tok/s", title="Throughput", ylim=(0, None))
@@ -69,6 +79,44 @@ def round_time(points: Sequence[Point], styles: Styles) -> plt.Figure | None:
     _levels(axes, drawn)
     axes.set(ylabel="ms per round (median of requests)", title="Time of a round", ylim=(0, None))
     return _finish(figure, axes)
+
+
+def round_stages(points: Sequence[Point], styles: Styles) -> plt.Figure | None:
+    """Time of a round stacked by stage, where the server times its stages; beside it the rounds that are one whole.
+
+    A bar's outline is the round as the clients see it, so what is white in it lies outside of the stages. Of many
+    levels the least, the middle and the greatest are drawn.
+    """
+    if not any(point.value("stage_ms.verify") for point in points):
+        return None
+    drawn = [point for point in points if point.value("round_ms") or (point.plain and point.value("user_tok_s"))]
+    levels = sorted({point.concurrency for point in drawn})
+    shown = {levels[0], levels[len(levels) // 2], levels[-1]}
+    drawn = sorted((point for point in drawn if point.concurrency in shown), key=lambda point: point.concurrency)
+    figure, axes = plt.subplots(figsize=(FIGURE[0], 1.8 + 0.26 * len(drawn)), layout="constrained")
+    places, names, place, level = [], [], 0.0, drawn[0].concurrency
+    for point in drawn:
+        place += 1.5 if point.concurrency != level else 1.0
+        level = point.concurrency
+        left = 0.0
+        for stage, colour, hatch in zip(STAGES, STAGE_COLOURS, HATCHES, strict=False):
+            width = point.value(f"stage_ms.{stage}") or 0.0
+            axes.barh(place, width, 0.8, left=left, color=colour, edgecolor="black", linewidth=0.5, hatch=hatch,
+                      label=stage if not places else None)  # fmt: skip
+            left += width
+        whole = point.value("round_ms") or 1000 / point.value("user_tok_s")
+        axes.barh(place, whole, 0.8, fill=False, edgecolor="black", label="the round" if not places else None)
+        axes.annotate(f" {whole:.3g}", (max(whole, left), place), va="center", fontsize=7)
+        places.append(place)
+        names.append(f"{point.configuration}{', one step' if point.plain else ''}, {point.concurrency} at once")
+    axes.set_yticks(places, names, fontsize=8)
+    axes.invert_yaxis()
+    axes.set(xlabel="ms", title="Time of a round by stage")
+    axes.margins(x=0.08)
+    axes.grid(alpha=0.3, axis="x")
+    axes.set_axisbelow(True)
+    figure.legend(loc="outside lower center", ncols=1 + len(STAGES), fontsize=8)
+    return figure
 
 
 def accept_by_budget(points: Sequence[Point], styles: Styles) -> plt.Figure | None:
@@ -138,6 +186,7 @@ PICTURES: dict[str, Callable[..., plt.Figure | None]] = {
     "pareto": pareto,
     "speedup": speedups,
     "round-time": round_time,
+    "round-stages": round_stages,
     "accept-by-budget": accept_by_budget,
     "accept-by-category": accept_by_category,
     "accepted-at-depth": accepted_at_depth,

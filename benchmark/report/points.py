@@ -19,13 +19,13 @@ class Point:
     rows: tuple[Row, ...]
 
     def value(self, measure: str) -> float | None:
-        """Median of ``measure`` over the repeats that have it; None where none has."""
-        found = [row[measure] for row in self.rows if row.get(measure) is not None]
+        """Median of ``measure`` over the repeats that have it; None where none has. A dot leads into a mapping."""
+        found = self._values(measure)
         return median(found) if found else None
 
     def span(self, measure: str) -> tuple[float, float] | None:
         """Least and greatest value of ``measure``."""
-        found = [row[measure] for row in self.rows if row.get(measure) is not None]
+        found = self._values(measure)
         return (min(found), max(found)) if found else None
 
     @property
@@ -53,6 +53,11 @@ class Point:
     @property
     def may_win(self) -> bool:
         return not self.forced and self.text != "different"
+
+    def _values(self, measure: str) -> list[float]:
+        name, _, key = measure.partition(".")
+        values = [row[name] for row in self.rows if row.get(name) is not None]
+        return [value[key] for value in values if key in value] if key else values
 
     def categories(self) -> dict[str, float]:
         """Accept length by category of prompt, the mean over the repeats."""

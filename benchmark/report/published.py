@@ -5,6 +5,8 @@ from pathlib import Path
 
 import yaml
 
+from benchmark.command import BenchmarkError
+
 FILE = Path(__file__).parents[1] / "published.yaml"
 
 
@@ -24,14 +26,14 @@ class Figure:
 
 
 def published(model: str | None = None, path: Path = FILE) -> list[Figure]:
-    """Returns the figures for ``model``, or all. Raises ValueError for an unknown model or a wrong key."""
+    """Returns the figures for ``model``, or all. Raises BenchmarkError for an unknown model or a wrong key."""
     entries = yaml.safe_load(path.read_text())
     known = {field.name for field in fields(Figure)}
     for entry in entries:
         if unknown := set(entry) - known:
-            raise ValueError(f"{path}: there is no key {', '.join(sorted(unknown))}")
+            raise BenchmarkError(f"{path}: there is no key {', '.join(sorted(unknown))}")
     figures = [Figure(**entry) for entry in entries]
     models = list(dict.fromkeys(figure.model for figure in figures))
     if model is not None and model not in models:
-        raise ValueError(f"{path} has no figures for {model}; there are {', '.join(models)}")
+        raise BenchmarkError(f"{path} has no figures for {model}; there are {', '.join(models)}")
     return [figure for figure in figures if model in (None, figure.model)]

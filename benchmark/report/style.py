@@ -10,6 +10,7 @@ matplotlib.use("agg")  # there may be no display
 MARKERS = "osD^vPX*"
 LINES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 HATCHES = ("", "///", "...", "xx", "\\\\\\", "++", "oo", "--")
+STAGE_COLOURS = ("0.35", "0.95", "0.6", "0.85", "0.45")  # neighbours lie apart in lightness
 FIGURE = (7.5, 4.8)
 DPI = 130
 

@@ -11,10 +11,10 @@ def markdown(points: Sequence[Point], failed: Sequence[Row]) -> str:
     for workload in dict.fromkeys(point.workload for point in points):
         group = [point for point in points if point.workload == workload]
         parts.append(f"**{workload}**: output tok/s by concurrent requests (speedup over plain decoding)\n")
-        parts.append(_table(*cells(group)))
+        parts.append(as_table(*cells(group)))
     if failed:
         rows = [[row["configuration"], _where(row), row["reason"]] for row in failed]
-        parts += ["**failed**\n", _table(["configuration", "where", "reason"], rows)]
+        parts += ["**failed**\n", as_table(["configuration", "where", "reason"], rows)]
     return "\n".join(parts)
 
 
@@ -59,6 +59,7 @@ def _where(row: Row) -> str:
     return "all" if row["workload"] is None else f"{row['workload']} x{row['concurrency']}, repeat {row['repeat']}"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def as_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"

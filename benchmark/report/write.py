@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmark.command import BenchmarkError
+from benchmark.round import plots as round_plots
+
 from . import plots
-from .page import page
+from .page import page, rounds_page
 from .points import Point, Row
 from .published import Figure
 from .style import styles_for
-from .table import markdown
+from .table import as_table, markdown
 
 PAGE, TABLE = "report.html", "table.md"
 
@@ -35,4 +38,26 @@ def write(
                 pictures[workload].append(path)
     (folder / TABLE).write_text(markdown(points, failed))
     (folder / PAGE).write_text(page(name, points, failed, pictures, published))
+    return folder / PAGE
+
+
+def write_rounds(folder: Path, name: str, rows: Sequence[Row]) -> Path:
+    """Writes pictures, tables and page of a round cost table into ``folder`` and returns the page's path."""
+    groups = list(round_plots.groups(rows))
+    if not groups:
+        raise BenchmarkError(f"no row was measured: {rows[0]['reason'] if rows else 'the table is empty'}")
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures: dict[str, list[Path]] = {}
+    tables = []
+    for title, group in groups:
+        first = group[0]
+        pictures[title] = []
+        for kind, draw in round_plots.PICTURES.items():
+            path = folder / f"{first['shape']}-{first['layers']}-{first['context']}-{kind}.png"
+            plots.save(draw(group, title), path)
+            pictures[title].append(path)
+        tables.append(f"**{title}**: ms of the target's forward by width and requests at once (over the least time)\n")
+        tables.append(as_table(*round_plots.markdown(group)))
+    (folder / TABLE).write_text("\n".join(tables))
+    (folder / PAGE).write_text(rounds_page(name, rows, pictures))
     return folder / PAGE

@@ -6,6 +6,7 @@
     server.py        a configuration's server: started here, or attached to by URL
     load.py          one cell under upstream's load generator, with every request's own counts kept
     measures.py      requests of a cell to the numbers of its row
+    rounds.py        what a server itself counts: verify width, stage times
     reference.py     what plain decoding says, how sure it is of each token, and how others compare
     gpu.py           memory and energy, where the driver tells them
     setup.py         versions, hardware and flags beside the numbers

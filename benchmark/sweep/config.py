@@ -6,13 +6,15 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from benchmark.command import BenchmarkError
+
 BUNDLED = "bundled"
 Flag = str | int | float | bool | list[str | int | float]
 Positive = Annotated[int, Field(ge=1)]
 
 
-class SweepError(RuntimeError):
-    """The sweep cannot go on; the message is one line: what was asked, what was found, what to do."""
+class SweepError(BenchmarkError):
+    """The sweep cannot go on."""
 
 
 class _Strict(BaseModel):
@@ -83,7 +85,9 @@ class Configuration(_Strict):
 
     @property
     def tree_budget(self) -> int:
-        return int(self.flags.get("speculative-dflash-tree-budget", 0))
+        """Draft nodes of every round; 0 for chains, and for trees whose width is chosen per round."""
+        budget = self.flags.get("speculative-dflash-tree-budget", 0)
+        return 0 if budget == "auto" else int(budget)
 
     @property
     def speculates(self) -> bool:

@@ -24,6 +24,11 @@ class Gpus:
         used = [self._ask(self._nvml.nvmlDeviceGetMemoryInfo, handle) for handle in self._handles]
         return sum(info.used for info in used) // MEBIBYTE if used and None not in used else None
 
+    def least_memory_mib(self) -> int | None:
+        """Memory of the smallest GPU, in use or not; None without a GPU."""
+        found = [self._ask(self._nvml.nvmlDeviceGetMemoryInfo, handle) for handle in self._handles]
+        return min(info.total for info in found) // MEBIBYTE if found and None not in found else None
+
     def energy_j(self) -> float | None:
         """Energy that all GPUs have used since the driver was loaded; None where it does not count."""
         used = [self._ask(self._nvml.nvmlDeviceGetTotalEnergyConsumption, handle) for handle in self._handles]

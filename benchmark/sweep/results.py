@@ -13,9 +13,9 @@ Row = dict[str, Any]
 FILE = "results.jsonl"
 
 
-def read_rows(folder: Path) -> list[Row]:
+def read_rows(folder: Path, file: str = FILE) -> list[Row]:
     """Returns the rows of ``folder``; a last line that a kill left incomplete is not one. Raises SweepError else."""
-    path = folder / FILE
+    path = folder / file
     if not path.is_file():
         return []
     rows = []
@@ -40,7 +40,7 @@ class Results:
         self.rows = read_rows(folder)
         self._path = folder / FILE
         if self._path.is_file():
-            _write(self._path, self.rows)
+            rewrite_rows(self._path, self.rows)
 
     def require_same_setup(self, cells: Sequence[Cell]) -> None:
         """Raises SweepError if a row of the same name was measured with another setup than ``cells`` ask for."""
@@ -60,15 +60,27 @@ class Results:
     def drop_failed(self) -> None:
         """Forgets failed rows, so that they are measured again."""
         self.rows = [row for row in self.rows if row["status"] == "ok"]
-        _write(self._path, self.rows)
+        rewrite_rows(self._path, self.rows)
 
     def add(self, row: Row) -> None:
         """Appends ``row``; it is on disk when this returns."""
         self.rows.append(row)
-        with self._path.open("a") as file:
-            file.write(_line(row))
-            file.flush()
-            os.fsync(file.fileno())
+        append_row(self._path, row)
+
+
+def append_row(path: Path, row: Row) -> None:
+    """Appends one line; it is on disk when this returns."""
+    with path.open("a") as file:
+        file.write(_line(row))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def rewrite_rows(path: Path, rows: Sequence[Row]) -> None:
+    """Replaces the file at once."""
+    temporary = path.with_suffix(".new")
+    temporary.write_text("".join(map(_line, rows)))
+    temporary.replace(path)
 
 
 def _key(row: Row) -> tuple:
@@ -77,9 +89,3 @@ def _key(row: Row) -> tuple:
 
 def _line(row: Row) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
-
-
-def _write(path: Path, rows: Sequence[Row]) -> None:
-    temporary = path.with_suffix(".new")
-    temporary.write_text("".join(map(_line, rows)))
-    temporary.replace(path)

@@ -19,7 +19,8 @@ from .plan import Cell, cell_setup, cells_of
 from .prompts import Prompt
 from .prompts import load as load_prompts
 from .results import Results, Row
-from .server import Served, environment, model_and_draft, reason_in, serve
+from .rounds import Rounds, rounds_in, server_measures
+from .server import Served, environment, model_and_draft, reason_in, serve, server_info
 from .setup import describe
 
 # Rounds at the end of a request are cut short, and a simulated accept length is an average.
@@ -84,7 +85,7 @@ class Sweep:
             seed=self._config.seed + cell.repeat,
         )
         row = self._row(cell, served, devices)
-        energy = devices.energy_j()
+        energy, rounds = devices.energy_j(), _rounds_of(served)
         try:
             with time_limit(self._config.cell_seconds, served):
                 records = load.run(task, self._results.folder / "logs" / f"{cell.slug}.log")
@@ -95,6 +96,7 @@ class Sweep:
             reason = f"{len(failed)} of {task.requests} requests failed: {(failed or ['without an answer'])[0]}"
             return {**row, **_failure(_with_server(reason, served, log))}
         row |= {"status": "ok", "reason": None, **measure(records, prompts)}
+        row |= server_measures(rounds, _rounds_of(served))
         row |= {"gpu_memory_mib": devices.memory_mib(), "energy_j": _difference(devices.energy_j(), energy)}
         row |= self._compare(cell, records)
         return {**row, **_refuse_wrong_acceptance(cell.configuration, row)}
@@ -200,6 +202,13 @@ def _refuse_wrong_acceptance(configuration: Configuration, row: Row) -> dict[str
     if forced is not None and (found is None or abs(found - forced) > _FORCED_TOLERANCE * forced):
         return _failure(f"accept length {forced} was to be forced and {found} was measured")
     return {}
+
+
+def _rounds_of(served: Served) -> Rounds | None:
+    try:
+        return rounds_in(server_info(served.url))
+    except SweepError:  # a server that has ended fails its cell by other means, with a better reason
+        return None
 
 
 def _failure(reason: str) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Served:
 def serve(config: SweepConfig, configuration: Configuration, log: Path) -> Iterator[Served]:
     """Yields a healthy server. Raises SweepError, in one line, where there is none or it does not do as it was told."""
     if configuration.url:
-        yield checked(configuration, Served(configuration.url.rstrip("/"), _info(configuration.url), None))
+        yield checked(configuration, Served(configuration.url.rstrip("/"), server_info(configuration.url), None))
         return
     port = config.port or find_free_port()
     try:
@@ -61,7 +61,7 @@ def serve(config: SweepConfig, configuration: Configuration, log: Path) -> Itera
             process.wait_until_healthy(config.startup_seconds)
         except ServerError as error:
             raise SweepError(f"{str(error).splitlines()[0]}: {reason_in(log)}") from None
-        yield checked(configuration, Served(process.base_url, _info(process.base_url), process))
+        yield checked(configuration, Served(process.base_url, server_info(process.base_url), process))
     finally:
         process.stop(grace=5)
 
@@ -122,7 +122,7 @@ def reason_in(log: Path) -> str:
     """Returns the last line of ``log`` that names an error, else its last line, cut to a length for reading."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if _ERROR.search(line)]
-    return (errors or lines or ["its log is empty"])[-1][:_LONGEST_REASON] + f" (log: {log})"
+    return (errors or lines or ["its log is empty"])[-1][:_LONGEST_REASON] + f" (log: {log.parent.name}/{log.name})"
 
 
 def checked(configuration: Configuration, served: Served) -> Served:
@@ -136,7 +136,8 @@ def checked(configuration: Configuration, served: Served) -> Served:
     return served
 
 
-def _info(url: str) -> dict[str, Any]:
+def server_info(url: str) -> dict[str, Any]:
+    """Returns what the server at ``url`` says of itself. Raises SweepError if none answers."""
     try:
         response = requests.get(f"{url.rstrip('/')}/server_info", timeout=30)
         response.raise_for_status()

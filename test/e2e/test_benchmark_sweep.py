@@ -1,4 +1,4 @@
-"""A sweep of plain decoding, a chain and a tree on the tiny pair: killed, resumed, compared and drawn."""
+"""A sweep of plain decoding, a chain and a tree on the tiny pair, killed, resumed, compared and drawn; a round cost."""
 
 import subprocess
 import sys
@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import yaml
 
+from benchmark.round.table import read_table
 from benchmark.sweep.results import read_rows
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +21,7 @@ def write_config(folder: Path, pair) -> Path:
         "name": "tiny",
         "model": str(pair.target),
         "draft": str(pair.draft),
-        "flags": {"dtype": "float32", "max-total-tokens": 4096, "skip-server-warmup": True},
+        "flags": {"dtype": "float32", "max-total-tokens": 4096, "skip-server-warmup": True, "decode-log-interval": 2},
         "workloads": [
             {"name": "chat", "prompts": "chat", "requests": 4, "output_tokens": 16, "ignore_eos": True},
         ],
@@ -77,12 +78,23 @@ def test_sweep_goes_on_after_a_kill_and_is_drawn(tiny_pair, tmp_path: Path) -> N
         assert row["output_tokens"] == 4 * 16 and row["output_tok_s"] > 0 and row["ttft_ms_p50"] > 0
         assert row["verify_width"] == {"plain": None, "chain": 4, "tree": 9}[name]
         assert (row["accept_length"] is None) == (name == "plain")
+        assert (row["stage_ms"] is not None and row["server_verify_width"] == 9) == (name == "tree")
         assert row["setup"]["sglang"] and row["setup"]["torch"] and row["setup"]["flags"]["dtype"] == "float32"
     # A tree holds more candidates than its best chain, and this draft's best is almost never right.
     assert rows["tree", 1]["accept_length"] >= rows["chain", 1]["accept_length"] >= 1
 
     report = subprocess.run(command("benchmark.report", results), cwd=ROOT, capture_output=True, text=True)
     assert report.returncode == 0, report.stderr
-    assert {path.name for path in results.glob("*.png")} >= {"chat-throughput.png", "chat-speedup.png"}
+    assert {path.name for path in results.glob("*.png")} >= {"chat-throughput.png", "chat-round-stages.png"}
     assert "text as plain" in (results / "report.html").read_text()
     assert "| tree | 9 |" in (results / "table.md").read_text()
+
+
+def test_round_of_a_tiny_shape_is_timed_by_the_server(tmp_path: Path) -> None:
+    choices = ("--widths", 5, "--batches", 2, "--context", 32, "--repeats", 1, "--cell-seconds", 0.1)
+    run = command("benchmark.round", "tiny", *choices, "--bandwidth", 50, "--out", tmp_path)
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0 and "1 of 1 cells, 0 failed" in done.stdout, done.stderr[-3000:]
+    (row,) = read_table(tmp_path)
+    assert row["accept_length"] == 1.0 and row["stage_ms"]["draft"] > 0 and row["timed_rounds"] > 0
+    assert 0 < row["floor_ms"] < row["verify_ms"] < row["round_ms"]

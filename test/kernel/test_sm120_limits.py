@@ -1,87 +1,22 @@
-"""R30: every draft-tree kernel is compiled for SM120, on any machine, and fits the shared memory that it has.
-
-Launchers run on CPU tensors with the launch itself recorded instead of made; what was launched is then compiled ahead
-of time, down to machine code.
-"""
+"""R30: draft-tree kernels and the release's attention, compiled for SM120 on any machine, fit its shared memory."""
 
 import importlib.util
-from collections.abc import Callable
 
 import pytest
-import torch
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed", allow_module_level=True)
 
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from triton.runtime.jit import JITFunction
-
-from sglang.kernels.draft_tree.accept_walk import empty_path
-from sglang.kernels.draft_tree.accept_walk_triton import launch_walk
-from sglang.kernels.draft_tree.candidates_triton import launch_top_candidates
-from sglang.kernels.draft_tree.kv_compact_triton import launch_move_rows
-from sglang.kernels.draft_tree.tree_build import empty_tree
-from sglang.kernels.draft_tree.tree_build_triton import launch_build_tree
-from sglang.kernels.draft_tree.tree_layout import empty_layout
-from sglang.kernels.draft_tree.tree_layout_triton import launch_compile_tree
+from harness import attention_kernels
+from harness.draft_tree_kernels import LAUNCHES, compile_for, recorded
 
 SHARED_BYTES = 101376  # for one block on SM120 and SM121
-TYPES = {
-    torch.int64: "*i64",
-    torch.int32: "*i32",
-    torch.uint8: "*u8",
-    torch.float32: "*fp32",
-    torch.bfloat16: "*bf16",
-}
-BATCH, NODES, DEPTH, TOPK, VOCAB = 64, 256, 16, 16, 163840  # the largest tree that is served; Kimi's vocabulary
-
-
-def candidates() -> None:
-    ids = torch.empty(BATCH * DEPTH, TOPK, dtype=torch.int64)
-    logits = torch.empty(1, VOCAB, dtype=torch.bfloat16).expand(BATCH * DEPTH, VOCAB)
-    launch_top_candidates(ids, torch.empty(BATCH * DEPTH, TOPK), logits, TOPK)
-
-
-def tree_build(rows: int) -> None:
-    token_ids = torch.zeros(BATCH, DEPTH, TOPK, dtype=torch.int64)
-    steps = torch.zeros(BATCH, DEPTH, rows, TOPK)
-    ranks = torch.zeros(steps.shape, dtype=torch.int64) if rows > 1 else None
-    launch_build_tree(empty_tree(BATCH, NODES - 1, "cpu"), token_ids[:, 0, 0], token_ids, steps, ranks)
-
-
-def tree_layout() -> None:
-    parents, prefix_lens = torch.zeros(BATCH, NODES, dtype=torch.int64), torch.zeros(BATCH, dtype=torch.int32)
-    flat_mask = torch.zeros(BATCH * NODES * NODES, dtype=torch.bool)
-    launch_compile_tree(empty_layout(BATCH, NODES, "cpu"), flat_mask, parents, parents, prefix_lens, True)
-
-
-def accept_walk() -> None:
-    tokens = torch.zeros(BATCH, NODES, dtype=torch.int64)
-    launch_walk(empty_path(BATCH, DEPTH, "cpu"), tokens, tokens, tokens)
-
-
-def kv_compact(word_bytes: int) -> None:
-    table, moves = torch.zeros(122, dtype=torch.int64), torch.zeros(BATCH * DEPTH, dtype=torch.int64)
-    launch_move_rows(table, table, table, 4096, word_bytes, moves, moves, DEPTH)
-
-
-LAUNCHES = {
-    "candidates": (candidates, {"_part_kernel", "_merge_kernel"}),
-    "tree_build": (lambda: tree_build(1), {"_build_tree_kernel"}),
-    "tree_build of pairs": (lambda: tree_build(TOPK), {"_build_tree_kernel"}),
-    "tree_layout": (tree_layout, {"_compile_tree_kernel", "_fill_prefix_kernel"}),
-    "accept_walk": (accept_walk, {"_walk_kernel"}),
-    "kv_compact of words": (lambda: kv_compact(8), {"_move_rows_kernel"}),
-    "kv_compact of bytes": (lambda: kv_compact(1), {"_move_rows_kernel"}),
-}
 
 
 @pytest.mark.parametrize("name", LAUNCHES)
-def test_r30_kernels_fit_the_shared_memory_of_sm120(name, monkeypatch):
+def test_r30_kernels_fit_the_shared_memory_of_sm120(name):
     launch, expected = LAUNCHES[name]
-    launched = recorded(launch, monkeypatch)
+    launched = recorded(launch)
     assert {kernel.fn.__name__ for kernel, _, _ in launched} == expected
     for kernel, arguments, options in launched:
         compiled = compile_for(120, kernel, arguments, options)
@@ -90,31 +25,21 @@ def test_r30_kernels_fit_the_shared_memory_of_sm120(name, monkeypatch):
         assert compiled.metadata.shared <= SHARED_BYTES, f"{kernel.fn.__name__} takes {compiled.metadata.shared} bytes"
 
 
-def recorded(launch: Callable[[], None], monkeypatch) -> list[tuple[JITFunction, tuple, dict]]:
-    """The kernels that ``launch`` launches, with their arguments and keywords."""
-    seen: list[tuple[JITFunction, tuple, dict]] = []
-
-    def record(self, *arguments, grid, warmup, **keywords):
-        seen.append((self, arguments, keywords))
-
-    monkeypatch.setattr(JITFunction, "run", record)
-    launch()
-    return seen
-
-
-def compile_for(architecture: int, kernel: JITFunction, arguments: tuple, keywords: dict):
-    """A kernel compiled as the launch with these arguments would compile it on a GPU of ``architecture``."""
-    named = dict(zip(kernel.arg_names, arguments, strict=False))
-    named |= {name: keywords[name] for name in kernel.arg_names if name in keywords}
-    signature = {name: _type(value, kernel.params[at].is_constexpr) for at, (name, value) in enumerate(named.items())}
-    constants = {name: value for name, value in named.items() if signature[name] == "constexpr"}
-    options = {name: value for name, value in keywords.items() if name not in kernel.arg_names}
-    return triton.compile(
-        ASTSource(kernel, signature, constants), target=GPUTarget("cuda", architecture, 32), options=options
-    )
+@pytest.mark.parametrize(
+    ("launch", "shape"),
+    [
+        (attention_kernels.verify, (32, 8, 128, 128)),  # Qwen3-8B
+        (attention_kernels.verify, (8, 1, 576, 512)),  # Kimi K2.6 over eight GPUs: latent keys and values
+        (attention_kernels.decode, (8, 1, 576, 512)),
+    ],
+)
+def test_r30_attention_of_the_release_fits_the_shared_memory_of_sm120(launch, shape):
+    with attention_kernels.on_gpu((12, 0)):
+        ((kernel, arguments, options),) = recorded(lambda: launch(*shape))
+    assert compile_for(120, kernel, arguments, options).metadata.shared <= SHARED_BYTES
 
 
-def _type(value, constexpr: bool) -> str:
-    if constexpr or value is None:
-        return "constexpr"
-    return TYPES[value.dtype] if isinstance(value, torch.Tensor) else "i32"
+def test_r30_hopper_tiles_of_latent_attention_would_not_fit_sm120():
+    with attention_kernels.on_gpu((9, 0)):
+        ((kernel, arguments, options),) = recorded(lambda: attention_kernels.verify(8, 1, 576, 512))
+    assert compile_for(90, kernel, arguments, options).metadata.shared == 106496  # the figure of the reports

@@ -28,16 +28,21 @@ class Finding:
 
 
 Rule = Callable[[Facts], Iterator[Finding]]
+ANYWHERE: set[Rule] = set()
+"""Rules that are asked on a machine without a GPU, too; all others may rely on one."""
+
+
+def anywhere(rule: Rule) -> Rule:
+    """Decorates a rule that needs no GPU."""
+    ANYWHERE.add(rule)
+    return rule
 
 
 def diagnose(facts: Facts) -> list[Finding]:
     """All findings about a machine, errors first."""
     from . import gpu_rules, peer_rules, software_rules, toolchain_rules
 
-    found = [
-        finding
-        for rules in (gpu_rules, toolchain_rules, software_rules, peer_rules)
-        for rule in rules.RULES
-        for finding in rule(facts)
-    ]
+    tables = (gpu_rules, toolchain_rules, software_rules, peer_rules)
+    rules = [rule for table in tables for rule in table.RULES if facts.gpus or rule in ANYWHERE]
+    found = [finding for rule in rules for finding in rule(facts)]
     return sorted(found, key=lambda finding: finding.severity != "error")

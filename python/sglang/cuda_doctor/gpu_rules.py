@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .facts import Facts
-from .findings import Finding, Rule
+from .findings import Finding, Rule, anywhere
 from .toolkit_rules import text
 
 # The first driver branch that serves a CUDA release.
@@ -14,6 +14,7 @@ _NETWORK_FILESYSTEMS = ("nfs", "cifs", "smb", "9p", "fuse", "ceph", "lustre", "g
 _LARGE_GIB = 20
 
 
+@anywhere
 def no_gpu(facts: Facts) -> Iterator[Finding]:
     if facts.gpus:
         return
@@ -35,7 +36,7 @@ def no_gpu(facts: Facts) -> Iterator[Finding]:
 
 
 def driver_older_than_torch(facts: Facts) -> Iterator[Finding]:
-    if not facts.gpus or facts.driver_cuda is None or facts.torch_cuda is None:
+    if facts.driver_cuda is None or facts.torch_cuda is None:
         return
     if facts.driver_cuda[0] < facts.torch_cuda[0]:
         branch = max(name for cuda, name in _DRIVERS.items() if cuda[0] <= facts.torch_cuda[0])
@@ -49,7 +50,7 @@ def driver_older_than_torch(facts: Facts) -> Iterator[Finding]:
 
 
 def torch_without_cuda(facts: Facts) -> Iterator[Finding]:
-    if facts.gpus and facts.torch is not None and facts.torch_cuda is None and "torch_cuda" not in facts.failed:
+    if facts.torch is not None and facts.torch_cuda is None and "torch_cuda" not in facts.failed:
         yield Finding(
             "torch-without-cuda",
             "error",
@@ -73,6 +74,7 @@ def mixed_gpus(facts: Facts) -> Iterator[Finding]:
         )
 
 
+@anywhere
 def slow_disk(facts: Facts) -> Iterator[Finding]:
     for disk in facts.disks:
         network = disk.filesystem.startswith(_NETWORK_FILESYSTEMS)

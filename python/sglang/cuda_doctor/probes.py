@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,12 @@ _VARIABLES = (
 )
 
 
-def read_machine() -> Facts:
-    """Facts of this machine, in a few seconds, with or without a GPU."""
+GPU_PROBES = ("driver", "gpus", "peers", "links")
+"""What a launch asks, in less than a second."""
+
+
+def read_machine(only: Collection[str] | None = None) -> Facts:
+    """Facts of this machine, in a few seconds, with or without a GPU; ``only`` names the probes that are run."""
     probes: dict[str, Callable[[], Any]] = {
         "torch": lambda: _package("torch"),
         "torch_cuda": _torch_cuda,
@@ -68,6 +72,8 @@ def read_machine() -> Facts:
     values: dict[str, Any] = {}
     failed: dict[str, str] = {}
     for name, probe in probes.items():
+        if only is not None and name not in only:
+            continue
         try:
             values[name] = probe()
         except Exception as error:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .facts import Facts
-from .findings import Finding, Rule
+from .findings import Finding, Rule, anywhere
 
 
 def flashinfer_packages(facts: Facts) -> Iterator[Finding]:
     """Packages that go with FlashInfer are of its version. A local part ("+cu130") names a build, not a version."""
-    if not facts.gpus or "flashinfer" in facts.failed:
+    if "flashinfer" in facts.failed:
         return
     main = facts.flashinfer.version
     if main is None:
@@ -32,6 +32,7 @@ def flashinfer_packages(facts: Facts) -> Iterator[Finding]:
             )
 
 
+@anywhere
 def broken_caches(facts: Facts) -> Iterator[Finding]:
     for cache in facts.caches:
         if cache.broken:
@@ -44,6 +45,7 @@ def broken_caches(facts: Facts) -> Iterator[Finding]:
             )
 
 
+@anywhere
 def mixed_caches(facts: Facts) -> Iterator[Finding]:
     for cache in facts.caches:
         if len(cache.toolkits) > 1:

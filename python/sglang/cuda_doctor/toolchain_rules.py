@@ -1,4 +1,4 @@
-"""Rules about what compiles kernels: toolkits, host compiler, targets. No GPU, no rule applies."""
+"""Rules about what compiles kernels: toolkits, host compiler, targets."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ def capabilities(facts: Facts) -> frozenset[Version]:
 
 
 def toolkit_that_serves(facts: Facts) -> Iterator[Finding]:
-    if not facts.gpus:
-        return
     choice = toolkit_choice(facts)
     causes: dict[str, list[str]] = {}
     for use, problem in choice.problems.items():
@@ -37,8 +35,6 @@ def toolkit_that_serves(facts: Facts) -> Iterator[Finding]:
 
 def toolkit_passed_over(facts: Facts) -> Iterator[Finding]:
     """A defective toolkit where JIT compilers look first: the server avoids it, other programs do not."""
-    if not facts.gpus:
-        return
     choice = toolkit_choice(facts)
     if choice.toolkit is None:
         return
@@ -57,7 +53,7 @@ def toolkit_passed_over(facts: Facts) -> Iterator[Finding]:
 
 
 def newer_driver_needed(facts: Facts) -> Iterator[Finding]:
-    chosen = toolkit_choice(facts).toolkit if facts.gpus else None
+    chosen = toolkit_choice(facts).toolkit
     if chosen is None or chosen.nvcc is None or facts.driver_cuda is None or chosen.nvcc[0] <= facts.driver_cuda[0]:
         return
     yield Finding(
@@ -70,8 +66,6 @@ def newer_driver_needed(facts: Facts) -> Iterator[Finding]:
 
 
 def host_tools(facts: Facts) -> Iterator[Finding]:
-    if not facts.gpus:
-        return
     if facts.host_compiler is None and "host_compiler" not in facts.failed:
         yield Finding(
             "host-compiler",
@@ -84,8 +78,6 @@ def host_tools(facts: Facts) -> Iterator[Finding]:
 
 
 def target_lists(facts: Facts) -> Iterator[Finding]:
-    if not facts.gpus:
-        return
     chosen = toolkit_choice(facts).toolkit
     for variable in ("FLASHINFER_CUDA_ARCH_LIST", "TORCH_CUDA_ARCH_LIST"):
         asked_for = facts.environment.get(variable, "").strip()

@@ -38,6 +38,7 @@ def row(configuration: str = "plain", concurrency: int = 1, output_tok_s: float 
         "accept_length_by_category": {} if configuration == "plain" else {"coding": 3.0, "writing": 1.5},
         "accepted_at_depth": None if configuration == "plain" else [0.6, 0.4],
         "round_ms": None if configuration == "plain" else 12.0,
+        "stage_ms": None,
         "text": "same",
         "text_reason": None,
         "text_same": 4,

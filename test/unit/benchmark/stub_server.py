@@ -15,6 +15,8 @@ class Stub:
 
     counts: list[dict[str, Any]]
     internal_states: list[Any] = field(default_factory=list)
+    later_states: list[Any] | None = None
+    """The states from the first counted request on."""
     finish: bool = True
     info: dict[str, Any] = field(default_factory=dict)
     token: int = 5
@@ -46,6 +48,8 @@ def serve(stub: Stub) -> Iterator[Stub]:
                 self._answer(json.dumps(self._with_alternatives()).encode())
                 return
             name = request.get("rid") or "warm-up"
+            if stub.later_states is not None and "rid" in request:
+                stub.internal_states = stub.later_states
             number = int(name.rpartition("-")[2]) if "rid" in request else 0
             self._answer(b"".join(self._parts(name, stub.counts[number])))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmark.sweep.config import SweepConfig, SweepError, load_config
+from benchmark.sweep.config import Configuration, SweepConfig, SweepError, load_config
 from benchmark.sweep.plan import cells_of
 
 CONFIGS = Path(__file__).parents[3] / "benchmark" / "configs"
@@ -74,6 +74,11 @@ def test_digest_follows_what_a_cell_measures() -> None:
     assert digests(seed=2)["plain"] != before["plain"]
     other_draft = digests(draft="another")
     assert other_draft["plain"] == before["plain"] and other_draft["chain"] != before["chain"]
+
+
+def test_width_that_is_chosen_per_round_is_no_budget() -> None:
+    ways = [Configuration(name="t", flags={"speculative-dflash-tree-budget": budget}) for budget in (16, "auto")]
+    assert [way.tree_budget for way in ways] == [16, 0]
 
 
 def test_requests_grow_with_the_level_and_sampling_is_complete() -> None:

@@ -1,4 +1,4 @@
-"""One cell under the release's load generator, against a stub server that plays its known traps."""
+"""R38, R40: one cell under the release's load generator, against a stub server that plays its known traps."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ def run(stub: stub_server.Stub, model: str, folder: Path, requests: int = 3) -> 
     return load.run(task, folder / "logs" / "cell.log")
 
 
-def test_accept_length_is_of_this_run_s_requests_and_of_no_gauge(model: str, tmp_path: Path) -> None:
+def test_r38_accept_length_is_of_this_run_s_requests_and_of_no_gauge(model: str, tmp_path: Path) -> None:
     # The averages that servers report: of no rank, of another rank, of another run.
     gauges = [{"avg_spec_accept_length": value} for value in (None, None, 2.90, 3.67, None)]
     with stub_server.serve(stub_server.Stub([LONG, SHORT, LONG], gauges)) as stub:
@@ -56,7 +56,7 @@ def test_accept_length_is_of_this_run_s_requests_and_of_no_gauge(model: str, tmp
     assert generator["accept_length"] is None  # the generator reads the first rank alone, which knows nothing
 
 
-def test_two_runs_on_one_server_do_not_mix(model: str, tmp_path: Path) -> None:
+def test_r38_two_runs_on_one_server_do_not_mix(model: str, tmp_path: Path) -> None:
     with stub_server.serve(stub_server.Stub([LONG, SHORT, LONG])) as stub:
         run(stub, model, tmp_path)
         stub.counts = [SHORT, SHORT, SHORT]
@@ -64,7 +64,7 @@ def test_two_runs_on_one_server_do_not_mix(model: str, tmp_path: Path) -> None:
     assert len({request["rid"] for request in stub.asked if "rid" in request}) == 6
 
 
-def test_every_request_carries_all_sampling_fields_and_its_own_prompt(model: str, tmp_path: Path) -> None:
+def test_r40_every_request_carries_all_sampling_fields_and_its_own_prompt(model: str, tmp_path: Path) -> None:
     with stub_server.serve(stub_server.Stub([LONG, SHORT, LONG])) as stub:
         run(stub, model, tmp_path)
     counted = sorted((request for request in stub.asked if "rid" in request), key=lambda request: request["rid"])
@@ -73,7 +73,7 @@ def test_every_request_carries_all_sampling_fields_and_its_own_prompt(model: str
     assert len(stub.asked) - len(counted) == 2  # the warm-up, as many as run at once
 
 
-def test_answers_without_counts_give_no_accept_length(model: str, tmp_path: Path) -> None:
+def test_r38_answers_without_counts_give_no_accept_length(model: str, tmp_path: Path) -> None:
     with stub_server.serve(stub_server.Stub([{"completion_tokens": 4}] * 3)) as stub:
         row = measure(run(stub, model, tmp_path), PROMPTS)
     assert row["accept_length"] is None and row["rounds"] == 0 and row["output_tokens"] == 12

@@ -17,7 +17,7 @@ def meta(tokens: int, accepted_per_round: list[int]) -> dict:
     }
 
 
-def test_bonus_token_counts_and_the_first_token_does_not() -> None:
+def test_r40_bonus_token_counts_and_the_first_token_does_not() -> None:
     # Three rounds accept 0, 3 and 1 drafts: with a bonus token each that is 7 tokens; the prefill gave one before.
     found = acceptance([meta(8, [0, 3, 1])])
     assert found["accept_length"] == pytest.approx(7 / 3, abs=1e-4)
@@ -25,7 +25,7 @@ def test_bonus_token_counts_and_the_first_token_does_not() -> None:
     assert found["accepted_at_depth"] == [0.6667, 0.3333, 0.3333]
 
 
-def test_requests_weigh_by_their_rounds() -> None:
+def test_r38_requests_weigh_by_their_rounds() -> None:
     # 1 round with 3 accepted and 9 with none: 1.3, and not the mean 2.5 of 4 and 1.
     assert acceptance([meta(5, [3]), meta(10, [0] * 9)])["accept_length"] == 1.3
 

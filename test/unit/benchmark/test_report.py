@@ -5,17 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from benchmark.command import BenchmarkError
 from benchmark.report.points import best_at, points_of, speedup
 from benchmark.report.published import published
 from benchmark.report.style import styles_for
 from benchmark.report.table import markdown
 from benchmark.report.write import PAGE, TABLE, write
+from benchmark.sweep.rounds import STAGES
 
 from . import rows
 
 TREES = [
     rows.row(f"tree {budget}", level, 90.0 * level + budget, tree_budget=budget, verify_width=budget + 1,
-             accept_length=2 + budget / 100)
+             accept_length=2 + budget / 100, stage_ms={stage: 1.0 + budget / 32 for stage in STAGES})
     for budget in (8, 16, 32)
     for level in (1, 4)
 ]  # fmt: skip
@@ -30,6 +32,13 @@ def test_point_is_the_median_of_its_repeats() -> None:
     (point,) = points_of([rows.row(output_tok_s=speed, repeat=index) for index, speed in enumerate((90, 100, 500))])
     assert point.value("output_tok_s") == 100 and point.span("output_tok_s") == (90, 500)
     assert point.value("round_ms") is None
+
+
+def test_stage_times_are_medians_like_the_others() -> None:
+    times = ({"draft": 1.0}, {"draft": 3.0, "verify": 2.0}, None)
+    (point,) = points_of([rows.row("tree", repeat=index, stage_ms=stages) for index, stages in enumerate(times)])
+    assert point.value("stage_ms.draft") == 2.0 and point.value("stage_ms.verify") == 2.0
+    assert point.value("stage_ms.commit") is None
 
 
 def test_failed_rows_are_no_points() -> None:
@@ -95,7 +104,7 @@ def test_page_is_one_file(report: Path) -> None:
     page = (report / PAGE).read_text()
     links = Links()
     links.feed(page)
-    assert len(links.sources) == len(list(report.glob("*.png"))) == 7
+    assert len(links.sources) == len(list(report.glob("*.png"))) == 8
     assert all(source.startswith("data:image/png;base64,") for source in links.sources)
     assert "script" not in links.tags and "tree &lt;64&gt;" in page and "does not fit" in page
     assert "text differs" in page and "Reported elsewhere" in page
@@ -126,5 +135,5 @@ def test_published_figures_have_a_source_and_a_number() -> None:
     for figure in published():
         assert figure.source and (figure.output_tok_s or figure.speedup)
     assert {figure.model for figure in published("Kimi-K2.6")} == {"Kimi-K2.6"}
-    with pytest.raises(ValueError, match="no figures for GPT"):
+    with pytest.raises(BenchmarkError, match="no figures for GPT"):
         published("GPT")

@@ -11,6 +11,7 @@ import pytest
 
 from benchmark.sweep.config import SweepConfig, SweepError
 from benchmark.sweep.results import Results, read_rows
+from benchmark.sweep.rounds import STAGES
 from benchmark.sweep.run import Sweep, time_limit
 from harness.tiny_tokenizer import build_tiny_tokenizer
 
@@ -62,6 +63,19 @@ def test_garbage_is_marked_and_an_absent_server_is_a_row(model: str, tmp_path: P
     assert rows["garbage"]["text"] == "different" and rows["garbage"]["text_different"] == 2
     assert rows["dead"]["status"] == "failed" and rows["dead"]["workload"] is None
     assert rows["dead"]["reason"].startswith("no server answers at http://127.0.0.1:")
+
+
+def test_row_has_the_stage_times_of_its_own_rounds(model: str, tmp_path: Path) -> None:
+    spec = {"rounds": 8, "verified_nodes": 64, "accept_rate_by_depth": [0.5], "timed_rounds": 4,
+            "stage_milliseconds": dict.fromkeys(STAGES, 2.0)}  # fmt: skip
+    later = {**spec, "rounds": 16, "verified_nodes": 128, "timed_rounds": 8,
+             "stage_milliseconds": dict.fromkeys(STAGES, 3.0)}  # fmt: skip
+    with stub_server.serve(Stub([PLAIN] * 2)) as plain, stub_server.serve(Stub([CHAIN] * 2, info=INFO)) as tree:
+        tree.internal_states = [{"spec_rounds": spec}]
+        tree.later_states = [{"spec_rounds": later}]
+        _, rows = sweep(model, {"plain": plain.url, "tree": tree.url}, tmp_path)
+    assert rows["tree"]["stage_ms"] == dict.fromkeys(STAGES, 4.0) and rows["tree"]["server_verify_width"] == 8
+    assert rows["plain"]["stage_ms"] is None and rows["plain"]["server_rounds"] is None
 
 
 def test_finished_cells_are_not_measured_again(model: str, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmark.sweep.config import SweepError, Workload
@@ -67,13 +67,14 @@ def test_random_prompts_have_their_length_and_no_special_token(tokenizer) -> Non
     assert not any(repeats_itself(prompt.input_ids) for prompt in prompts)
 
 
-def test_short_text_repeated_to_a_length_is_found() -> None:
+def test_r40_short_text_repeated_to_a_length_is_found() -> None:
     corpus = list(range(20))
     assert repeats_itself((corpus * 11)[:200])
     assert not repeats_itself([*(corpus * 11)[:199], 77])
     assert not repeats_itself((corpus * 2)[:39])
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 2), max_size=24))
 def test_repetition_agrees_with_its_definition(tokens: list[int]) -> None:
     periods = range(1, len(tokens) // 2 + 1)

@@ -8,7 +8,7 @@ from sglang.srt.speculative.draft_tree.stage_times import STAGES, StageTimes
 
 
 def test_rounds_are_counted_by_the_depth_they_reach():
-    metrics = RoundMetrics(path_length=4, stage_times=StageTimes("cpu"))
+    metrics = RoundMetrics(path_length=4, stage_times=StageTimes("cpu", every=1))
     assert metrics.summary()["accept_length"] is None
     for width, accepted in ((8, [0, 3]), (1, [1, 1])):
         metrics.verified(len(accepted), width)
@@ -18,6 +18,7 @@ def test_rounds_are_counted_by_the_depth_they_reach():
     assert summary["rounds_by_width"] == {"1": 2, "8": 2} and "widths" not in summary
     assert summary["accept_rate_by_depth"] == [0.75, 0.25, 0.25]
     assert summary["accept_length"] == 1 + (0 + 3 + 1 + 1) / 4
+    assert summary["stage_milliseconds"] == {} and summary["timed_rounds"] == 0
 
 
 def test_every_so_many_rounds_are_timed_and_unfinished_ones_forgotten(monkeypatch):
@@ -30,4 +31,5 @@ def test_every_so_many_rounds_are_timed_and_unfinished_ones_forgotten(monkeypatc
         for _ in STAGES if finished else STAGES[:2]:
             times.end_of_stage()
     assert times.mean_milliseconds() == pytest.approx(dict.fromkeys(STAGES, 1.0))
+    assert times.rounds == 2
     assert next(clock) == 6 + 3 + 6  # the clock is read in timed rounds alone

@@ -59,7 +59,7 @@ class Stage:
         self.target_worker = target_worker
         self.model_runner = target_worker.model_runner
         self.device = target_worker.device
-        self.round_metrics = RoundMetrics(self.tree.path_length, StageTimes(self.device))
+        self.round_metrics = RoundMetrics(self.tree.path_length, StageTimes(self.device, every=1))
         self._columns = torch.arange(self.tree.width, device=self.device)
 
     open_window = DraftTreeWorker.open_window

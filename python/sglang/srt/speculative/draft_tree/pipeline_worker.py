@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.speculative.draft_tree.emitted_tokens import remembers_emitted_tokens
 from sglang.srt.speculative.draft_tree.pipeline_stage import StageVerifyInput
-from sglang.srt.speculative.draft_tree.round_metrics import RoundMetrics
-from sglang.srt.speculative.draft_tree.stage_times import StageTimes
 from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker
 
 if TYPE_CHECKING:
@@ -25,12 +23,8 @@ if TYPE_CHECKING:
 class PipelineDraftTreeWorker(DraftTreeWorker):
     """`DraftTreeWorker` where the target is split over pipeline stages; it exists on the last one."""
 
+    stages = ("verify", "accept", "commit", "draft", "tree_build")
     _received = None  # what the stage before sent for the forward at hand
-
-    def __init__(self, server_args, gpu_id, nccl_port, target_worker) -> None:
-        super().__init__(server_args, gpu_id, nccl_port, target_worker)
-        self.stage_times = StageTimes(self.device, stages=("verify", "accept", "commit", "draft", "tree_build"))
-        self.round_metrics = RoundMetrics(self.tree.path_length, self.stage_times)
 
     def forward_batch_generation(
         self,

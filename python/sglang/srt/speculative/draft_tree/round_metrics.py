@@ -56,7 +56,10 @@ class RoundMetrics:
         return [sum(self._by_accepted[depth:]) for depth in range(1, len(self._by_accepted))]
 
     def summary(self) -> dict[str, Any]:
-        """`accept_length` counts the bonus token; `accept_rate_by_depth` is the share of rounds that got so deep."""
+        """`accept_length` counts the bonus token; `accept_rate_by_depth` is the share of rounds that got so deep.
+
+        `stage_milliseconds` are means over `timed_rounds` rounds of whole batches.
+        """
         rounds, reached = self.rounds, self.reached()
         return {
             "rounds": rounds,
@@ -65,6 +68,7 @@ class RoundMetrics:
             "accept_length": 1 + sum(reached) / rounds if rounds else None,
             "accept_rate_by_depth": [count / rounds for count in reached] if rounds else [],
             "stage_milliseconds": self._stage_times.mean_milliseconds(),
+            "timed_rounds": self._stage_times.rounds,
             **({"widths": self.choices()} if self.choices is not None else {}),
         }
 

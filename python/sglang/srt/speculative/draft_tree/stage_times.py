@@ -11,13 +11,13 @@ STAGES = ("draft", "tree_build", "verify", "accept", "commit")
 
 
 class StageTimes:
-    """Marks the ends of the stages of every `every`-th round.
+    """Marks the ends of the stages of every `every`-th round; a server's is `--decode-log-interval`.
 
     On CUDA a mark is an event, read once the device has passed it: a stage's time is then the device's, waiting for the
     host included. Elsewhere it is the host's clock. `stages` are named in the order in which a round ends them.
     """
 
-    def __init__(self, device: torch.device | str, every: int = 32, stages: tuple[str, ...] = STAGES) -> None:
+    def __init__(self, device: torch.device | str, every: int, stages: tuple[str, ...] = STAGES) -> None:
         self._stages = stages
         self._on_cuda = torch.device(device).type == "cuda"
         self._every = every
@@ -48,6 +48,11 @@ class StageTimes:
         if not self._rounds:
             return {}
         return {stage: total / self._rounds for stage, total in self._milliseconds.items()}
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that the means are over, as of the last call of `mean_milliseconds` or `start`."""
+        return self._rounds
 
     def _mark(self):
         if not self._on_cuda:

@@ -17,7 +17,7 @@ from sglang.srt.layers.logprob_processor import compute_spec_logprobs
 from sglang.srt.lora.layers import unwrap_lora_layer
 from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
-from sglang.srt.runtime_context import get_exec, get_spec
+from sglang.srt.runtime_context import get_exec, get_observability, get_spec
 from sglang.srt.speculative.dflash_info_v2 import DFlashDraftInputV2
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2, _resolve_dflash_embedding_module
 from sglang.srt.speculative.draft_tree.config import draft_tree_config
@@ -33,7 +33,7 @@ from sglang.srt.speculative.draft_tree.lattice import (
 from sglang.srt.speculative.draft_tree.node_adjustments import adjust_node_logits
 from sglang.srt.speculative.draft_tree.root_only import RootOnly
 from sglang.srt.speculative.draft_tree.round_metrics import RoundMetrics
-from sglang.srt.speculative.draft_tree.stage_times import StageTimes
+from sglang.srt.speculative.draft_tree.stage_times import STAGES, StageTimes
 from sglang.srt.speculative.draft_tree.target_draw import draw_target_tokens
 from sglang.srt.speculative.draft_tree.verify import DraftTreeVerifyInput
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
@@ -74,6 +74,8 @@ class DraftTreeWorker(DFlashWorkerV2):
     "the number of draft tokens" is the draft's width, so its set-up runs with that in place.
     """
 
+    stages = STAGES
+
     def __init__(self, server_args, gpu_id, nccl_port, target_worker) -> None:
         self.tree = draft_tree_config()
         with self._draft_width():
@@ -82,7 +84,7 @@ class DraftTreeWorker(DFlashWorkerV2):
         self._candidates = None
         self._root_only = RootOnly(self.device)
         self._columns = torch.arange(max(self.tree.block_size, self.tree.width), device=self.device)
-        self.stage_times = StageTimes(self.device)
+        self.stage_times = StageTimes(self.device, every=get_observability().decode_log_interval, stages=self.stages)
         self.round_metrics = RoundMetrics(self.tree.path_length, self.stage_times)
 
     def _draft_width(self) -> contextlib.AbstractContextManager:

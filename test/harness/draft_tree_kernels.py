@@ -1,0 +1,116 @@
+"""The draft-tree kernels as they are launched for the largest tree that is served, compiled without a GPU.
+
+Launchers run on CPU tensors with the launch itself recorded instead of made; what was launched is then compiled ahead
+of time, down to machine code.
+"""
+
+from collections.abc import Callable
+from unittest.mock import patch
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
+
+from sglang.kernels.draft_tree.accept_walk import empty_path
+from sglang.kernels.draft_tree.accept_walk_triton import launch_walk
+from sglang.kernels.draft_tree.candidates_triton import launch_top_candidates
+from sglang.kernels.draft_tree.kv_compact_triton import launch_move_rows
+from sglang.kernels.draft_tree.tree_build import empty_tree
+from sglang.kernels.draft_tree.tree_build_triton import launch_build_tree
+from sglang.kernels.draft_tree.tree_layout import empty_layout
+from sglang.kernels.draft_tree.tree_layout_triton import launch_compile_tree
+
+TYPES = {
+    torch.int64: "*i64",
+    torch.int32: "*i32",
+    torch.uint8: "*u8",
+    torch.bool: "*i1",
+    torch.float32: "*fp32",
+    torch.bfloat16: "*bf16",
+}
+BATCH, NODES, DEPTH, TOPK, VOCAB = 64, 256, 16, 16, 163840  # the largest tree that is served; Kimi's vocabulary
+
+
+def candidates() -> None:
+    ids = torch.empty(BATCH * DEPTH, TOPK, dtype=torch.int64)
+    logits = torch.empty(1, VOCAB, dtype=torch.bfloat16).expand(BATCH * DEPTH, VOCAB)
+    launch_top_candidates(ids, torch.empty(BATCH * DEPTH, TOPK), logits, TOPK)
+
+
+def tree_build(rows: int) -> None:
+    token_ids = torch.zeros(BATCH, DEPTH, TOPK, dtype=torch.int64)
+    steps = torch.zeros(BATCH, DEPTH, rows, TOPK)
+    ranks = torch.zeros(steps.shape, dtype=torch.int64) if rows > 1 else None
+    launch_build_tree(empty_tree(BATCH, NODES - 1, "cpu"), token_ids[:, 0, 0], token_ids, steps, ranks)
+
+
+def tree_layout() -> None:
+    parents, prefix_lens = torch.zeros(BATCH, NODES, dtype=torch.int64), torch.zeros(BATCH, dtype=torch.int32)
+    flat_mask = torch.zeros(BATCH * NODES * NODES, dtype=torch.bool)
+    launch_compile_tree(empty_layout(BATCH, NODES, "cpu"), flat_mask, parents, parents, prefix_lens, True)
+
+
+def accept_walk() -> None:
+    tokens = torch.zeros(BATCH, NODES, dtype=torch.int64)
+    launch_walk(empty_path(BATCH, DEPTH, "cpu"), tokens, tokens, tokens)
+
+
+def kv_compact(word_bytes: int) -> None:
+    table, moves = torch.zeros(122, dtype=torch.int64), torch.zeros(BATCH * DEPTH, dtype=torch.int64)
+    launch_move_rows(table, table, table, 4096, word_bytes, moves, moves, DEPTH)
+
+
+LAUNCHES = {
+    "candidates": (candidates, {"_part_kernel", "_merge_kernel"}),
+    "tree_build": (lambda: tree_build(1), {"_build_tree_kernel"}),
+    "tree_build of pairs": (lambda: tree_build(TOPK), {"_build_tree_kernel"}),
+    "tree_layout": (tree_layout, {"_compile_tree_kernel", "_fill_prefix_kernel"}),
+    "accept_walk": (accept_walk, {"_walk_kernel"}),
+    "kv_compact of words": (lambda: kv_compact(8), {"_move_rows_kernel"}),
+    "kv_compact of bytes": (lambda: kv_compact(1), {"_move_rows_kernel"}),
+}
+
+
+def recorded(launch: Callable[[], None]) -> list[tuple[JITFunction, tuple, dict]]:
+    """The kernels that ``launch`` launches, with their arguments and keywords."""
+    seen: list[tuple[JITFunction, tuple, dict]] = []
+
+    def record(self, *arguments, grid, warmup, **keywords):
+        seen.append((self, arguments, keywords))
+
+    with patch.object(JITFunction, "run", record):
+        launch()
+    return seen
+
+
+def compile_for(architecture: int, kernel: JITFunction, arguments: tuple, keywords: dict):
+    """A kernel compiled as the launch with these arguments would compile it on a GPU of ``architecture``."""
+    named = dict(zip(kernel.arg_names, arguments, strict=False))
+    named |= {name: keywords[name] for name in kernel.arg_names if name in keywords}
+    named = {name: named[name] for name in kernel.arg_names if name in named}
+    constexpr = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
+    signature = {name: _type(value, name in constexpr) for name, value in named.items()}
+    constants = {name: value for name, value in named.items() if signature[name] == "constexpr"}
+    # What a launch knows of its arguments: without it loads are not pipelined, and take less shared memory.
+    aligned = [name for name, value in named.items() if signature[name] != "constexpr" and _aligned(value)]
+    attributes = {(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in aligned}
+    options = {name: value for name, value in keywords.items() if name not in kernel.arg_names}
+    return triton.compile(
+        ASTSource(kernel, signature, constants, attributes),
+        target=GPUTarget("cuda", architecture, 32),
+        options=options,
+    )
+
+
+def _type(value, constexpr: bool) -> str:
+    if constexpr or value is None or (isinstance(value, int) and value == 1):
+        return "constexpr"
+    if isinstance(value, torch.Tensor):
+        return TYPES[value.dtype]
+    return "fp32" if isinstance(value, float) else "i32"
+
+
+def _aligned(value) -> bool:
+    return isinstance(value, torch.Tensor) or (isinstance(value, int) and value % 16 == 0)
