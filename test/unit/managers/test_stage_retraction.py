@@ -1,10 +1,12 @@
 """Who is queued again and who is aborted when a micro-batch finds the KV pool full."""
 
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
 from sglang.srt.managers import stage_retraction
+from sglang.srt.managers.scheduler import Scheduler
 
 
 def micro_batch(*reqs, retracts=()):
@@ -56,3 +58,19 @@ def test_a_request_that_has_the_pool_to_itself_is_aborted_as_before(retract, oth
 def test_a_beam_group_cannot_come_back(retract):
     last = request(beam_group=object())
     assert retract(micro_batch(last), micro_batch(request()))[2] == [last]
+
+
+def test_the_scheduler_aborts_nobody_while_another_micro_batch_holds_slots(monkeypatch):
+    monkeypatch.setattr(stage_retraction, "get_parallel", lambda: SimpleNamespace(pp_size=2))
+    last = MagicMock(beam_group=None, rid="last", output_ids=[], origin_input_ids=[])
+    full = MagicMock(**{"check_decode_mem.return_value": False, "batch_size.return_value": 1})
+    full.is_empty.side_effect = lambda: bool(full.retract_decode.called)
+    full.retract_decode.return_value = ([], 0.0, [last])
+    scheduler = MagicMock(running_mbs=[full, micro_batch(request())], mbs=[], last_mbs=[])
+    scheduler._reqs_finishing_inflight.return_value = []
+    scheduler.token_to_kv_pool_allocator.available_size.return_value = 0
+    scheduler.new_token_ratio_tracker.current = 0.6
+    scheduler.metrics_reporter.enable_metrics = False
+    scheduler.tree_cache.req_to_token_pool.mamba_allocator = None
+    Scheduler.update_running_batch(scheduler, full)
+    assert not scheduler.send_abort_output.called
