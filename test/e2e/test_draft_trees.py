@@ -46,6 +46,7 @@ def test_server_info_and_prometheus_count_what_the_answers_count(two_ranks):
     nodes = [float(line.split()[-1]) for line in lines if line.startswith("sglang:spec_verified_nodes_total{")]
     assert nodes and 0 < nodes[0] <= rounds["verified_nodes"]
     assert any(line.startswith("sglang:spec_accepted_depth_total{") and 'depth="3"' in line for line in lines)
+    assert any(line.startswith("sglang:spec_verified_width_total{") and 'width="12"' in line for line in lines)
     assert any(line.startswith("sglang:spec_stage_seconds{") and 'stage="verify"' in line for line in lines)
 
 

@@ -30,7 +30,7 @@ class RoundMetrics:
         self._by_width: Counter[int] = Counter()  # requests of the rounds that verified this many nodes each
         self._by_accepted = [0] * path_length  # index: accepted drafts of a request in a round
         self._stage_times = stage_times
-        self._exported: dict[str, list[int]] = {}
+        self._exported: Counter[tuple[str, tuple]] = Counter()  # by name and further labels
         # What chose the widths and why, where they are chosen.
         self.choices: Callable[[], dict[str, Any]] | None = None
 
@@ -75,12 +75,12 @@ class RoundMetrics:
     def export(self, labels: dict[str, str]) -> None:
         """Bring the Prometheus counters of this process up to date."""
         counters = _counters(tuple(labels))
-        for name, values in {"depth": self.reached(), "nodes": [self.nodes]}.items():
-            before = self._exported.get(name, [0] * len(values))
-            for index, (value, exported) in enumerate(zip(values, before, strict=True)):
-                extra = {"depth": str(1 + index)} if name == "depth" else {}
-                counters[name].labels(**labels, **extra).inc(value - exported)
-            self._exported[name] = values
+        totals = {("nodes", ()): self.nodes}
+        totals |= {("depth", (("depth", str(depth)),)): n for depth, n in enumerate(self.reached(), start=1)}
+        totals |= {("width", (("width", str(width)),)): n for width, n in self._by_width.items()}
+        for (name, extra), total in totals.items():
+            counters[name].labels(**labels, **dict(extra)).inc(total - self._exported[name, extra])
+            self._exported[name, extra] = total
         for stage, milliseconds in self._stage_times.mean_milliseconds().items():
             counters["stage"].labels(**labels, stage=stage).set(milliseconds / 1e3)
 
@@ -100,6 +100,11 @@ def _counters(label_names: tuple[str, ...]) -> dict[str, Any]:
             "sglang:spec_verified_nodes_total",
             "Nodes that verification has seen, roots included.",
             list(label_names),
+        ),
+        "width": prometheus_client.Counter(
+            "sglang:spec_verified_width_total",
+            "Rounds of speculation of a request that verified this many nodes of it; 1 is plain decoding.",
+            [*label_names, "width"],
         ),
         "stage": prometheus_client.Gauge(
             "sglang:spec_stage_seconds",
