@@ -133,6 +133,16 @@ def test_no_width_emits_more_than_it_can():
     assert emitted.mean(1) == 1.0
 
 
+def test_a_new_batch_size_begins_with_what_its_neighbours_have_measured():
+    server = SimulatedServer(memory_bound, saturating)
+    controller = WidthController(WIDTHS, BLOCK)
+    for bs in (1, 2, 4, 8, 16, 64, 128):
+        server.run(controller, bs, 200)
+    for bs in (32, 96, 256):
+        start = server.run(controller, bs, 12)
+        assert start > 0.9 * server.best(bs), f"{bs} requests"
+
+
 def test_a_cost_needs_samples_and_outliers_do_not_move_it():
     cost = RoundCost(claimed=5.0)
     cost.add(1.0, at=0)

@@ -3,7 +3,8 @@
 A round of width w costs seconds, which depend on the batch, and emits tokens, which depend on the draft. Both are
 measured while serving. The output of a server never depends on its widths, so that trying one costs time alone.
 
-    cost       median of the last intervals between two rounds alike, per class of batch sizes and width
+    cost       median of the last intervals between two rounds alike, per class of batch sizes and width; until there
+               are some, what the last start measured, or what as many tokens cost in other classes
     emitted    running mean per width. A tree holds every smaller one, its first nodes, so that one verified tree says
                what all smaller ones would have accepted; for larger ones the draft's own probabilities are scaled
     choice     the greatest ratio. It changes for a gain of `HYSTERESIS` and more
@@ -26,7 +27,7 @@ FIRST_PERIOD, LAST_PERIOD = 64, 1024  # rounds between trials; doubled by each t
 HORIZON = 128.0  # requests that the running means remember
 FORGET_PER_PLAIN_ROUND = 0.995  # a plain round says nothing of the draft, and what is known grows old
 KNOWN_REQUESTS = 8.0  # with fewer left in the means, anything may be true of the draft
-# A cost from an earlier run may be wrong by this factor, and is tried before it rules a width out.
+# A cost from an earlier run or another class may be wrong by this factor, and is tried before it rules a width out.
 CLAIM_DOUBT = 2.0
 # What a width may gain over its estimate, as a factor of the accepted drafts, when nothing newer is known.
 ESTIMATE_DOUBT = 1.3
@@ -117,7 +118,7 @@ class AcceptLengths:
 class _BatchClass:
     """What is known of one class of batch sizes, and what is being tried there."""
 
-    def __init__(self, widths: Sequence[int], claims: dict[int, float]) -> None:
+    def __init__(self, widths: Sequence[int], claims: dict[int, float | None]) -> None:
         self.costs = {width: RoundCost(claims.get(width)) for width in widths}
         self.current = widths[0]
         self.round = 0
@@ -212,9 +213,28 @@ class WidthController:
 
     def _class(self, size: int) -> _BatchClass:
         if size not in self._classes:
-            claims = {width: seconds for (of, width), seconds in self._claims.items() if of == size}
-            self._classes[size] = _BatchClass(self._widths_for(size, self.widths), claims)
+            widths = self._widths_for(size, self.widths)
+            claims = {width: self._claims.get((size, width)) or self._estimate(size, width) for width in widths}
+            self._classes[size] = _BatchClass(widths, claims)
         return self._classes[size]
+
+    def _estimate(self, size: int, width: int) -> float | None:
+        """Seconds by what rounds of as many tokens cost in other classes; a plain step is compared with its like."""
+        points = sorted(
+            (of * other, cost.seconds)
+            for of, known in self._classes.items()
+            for other, cost in known.costs.items()
+            if cost.seconds is not None and (other == 1) == (width == 1)
+        )
+        if len(points) < 2:
+            return None
+        tokens = [point[0] for point in points]
+        # Between the two points around it, or on through the last two; never below the first.
+        at = min(max(bisect_left(tokens, size * width), 1), len(points) - 1)
+        (left, low), (right, high) = points[at - 1], points[at]
+        if right == left:
+            return max(low, high)
+        return max(points[0][1], low + (high - low) * (size * width - left) / (right - left))
 
     def _speed(self, known: _BatchClass, width: int) -> float | None:
         seconds, tokens = known.costs[width].seconds, self.accept_lengths.mean(width)
