@@ -5,7 +5,7 @@ import torch
 
 from sglang.kernels.draft_tree.accept_walk import walk
 from sglang.kernels.draft_tree.tree_build import build_tree
-from sglang.srt.speculative.draft_tree import round_measures
+from sglang.srt.speculative.draft_tree import device_clock
 from sglang.srt.speculative.draft_tree.round_measures import EmittedByWidth, RoundClock, emitted_by_width
 
 WIDTHS = (1, 2, 4, 8, 16)
@@ -68,7 +68,7 @@ def test_figures_come_once_and_in_order():
 
 def test_only_rounds_alike_and_without_a_break_are_timed(monkeypatch):
     clock = iter([0.0, 1.0, 3.0, 10.0, 14.0, 20.0])
-    monkeypatch.setattr(round_measures.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(device_clock.time, "perf_counter", lambda: next(clock))
     rounds = RoundClock("cpu")
     rounds.end_of_round(2, 8)
     rounds.end_of_round(2, 8)  # 1 s

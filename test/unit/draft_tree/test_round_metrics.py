@@ -2,7 +2,7 @@
 
 import pytest
 
-from sglang.srt.speculative.draft_tree import stage_times
+from sglang.srt.speculative.draft_tree import device_clock
 from sglang.srt.speculative.draft_tree.round_metrics import RoundMetrics
 from sglang.srt.speculative.draft_tree.stage_times import STAGES, StageTimes
 
@@ -23,7 +23,7 @@ def test_rounds_are_counted_by_the_depth_they_reach():
 
 def test_every_so_many_rounds_are_timed_and_unfinished_ones_forgotten(monkeypatch):
     clock = iter(range(1000))
-    monkeypatch.setattr(stage_times.time, "perf_counter", lambda: next(clock) / 1e3)
+    monkeypatch.setattr(device_clock.time, "perf_counter", lambda: next(clock) / 1e3)
     times = StageTimes("cpu", every=2)
     assert times.mean_milliseconds() == {}
     for finished in (True, True, False, True, True):  # the first, third and fifth are timed; the third ends early

@@ -15,7 +15,7 @@ from sglang.srt.speculative.draft_tree.round_measures import EmittedByWidth, Rou
 from sglang.srt.speculative.draft_tree.width_controller import WidthController, batch_class
 from sglang.srt.speculative.draft_tree.width_graphs import WidthGraphs, widths_for
 from sglang.srt.speculative.draft_tree.width_relay import WidthChoice
-from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker
+from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker, decodes
 
 if TYPE_CHECKING:
     from sglang.srt.managers.schedule_batch import ScheduleBatch
@@ -98,10 +98,10 @@ class AdaptiveTreeWorker(DraftTreeWorker):
     # --- the round -------------------------------------------------------------------------------------------
 
     def forward_batch_generation(self, batch: ScheduleBatch, *args, **kwargs) -> GenerationBatchResult:
-        decodes = not (batch.forward_mode.is_extend() or batch.is_extend_in_batch or batch.forward_mode.is_idle())
+        is_round = decodes(batch)
         result = super().forward_batch_generation(batch, *args, **kwargs)
         if self._controller is not None:
-            if decodes:
+            if is_round:
                 self._clock.end_of_round(len(batch.reqs), self._last_width)
             else:
                 self._clock.interrupt()

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -15,6 +14,7 @@ import torch
 
 from sglang.kernels.draft_tree.accept_walk import AcceptedPath
 from sglang.kernels.draft_tree.tree_build import DraftTree
+from sglang.srt.speculative.draft_tree.device_clock import DeviceClock
 
 
 class RoundCostSample(NamedTuple):
@@ -36,7 +36,7 @@ class RoundClock:
     """Intervals between the ends of consecutive rounds of one batch size and width."""
 
     def __init__(self, device: torch.device | str) -> None:
-        self._on_cuda = torch.device(device).type == "cuda"
+        self._clock = DeviceClock(device)
         self._last: tuple[tuple[int, int], object] | None = None
         self._waiting: deque[tuple[tuple[int, int], object, object]] = deque()
 
@@ -45,23 +45,16 @@ class RoundClock:
         self._last = None
 
     def end_of_round(self, bs: int, width: int) -> None:
-        mark = self._mark()
+        mark = self._clock.mark()
         if self._last is not None and self._last[0] == (bs, width):
             self._waiting.append(((bs, width), self._last[1], mark))
         self._last = ((bs, width), mark)
 
     def collect(self) -> Iterator[RoundCostSample]:
         """The intervals that are known by now, each once."""
-        while self._waiting and (not self._on_cuda or self._waiting[0][2].query()):
+        while self._waiting and self._clock.has_passed(self._waiting[0][2]):
             (bs, width), begin, end = self._waiting.popleft()
-            yield RoundCostSample(bs, width, begin.elapsed_time(end) / 1e3 if self._on_cuda else end - begin)
-
-    def _mark(self):
-        if not self._on_cuda:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
+            yield RoundCostSample(bs, width, self._clock.milliseconds(begin, end) / 1e3)
 
 
 def emitted_by_width(path: AcceptedPath, tree: DraftTree, widths: torch.Tensor) -> torch.Tensor:

@@ -133,8 +133,7 @@ class DraftTreeWorker(DFlashWorkerV2):
         grammar_barrier: Callable | None = None,
         pp_proxy_tensors=None,
     ) -> GenerationBatchResult:
-        mode = batch.forward_mode
-        if mode.is_extend() or batch.is_extend_in_batch or mode.is_idle():
+        if not decodes(batch):
             return super().forward_batch_generation(batch, on_publish, grammar_barrier, pp_proxy_tensors)
         return self._decode(batch, on_publish, grammar_barrier)
 
@@ -438,6 +437,11 @@ class DraftTreeWorker(DFlashWorkerV2):
             return mask.buffer, reads_prefix
         cells = width * (int(host_lens.sum()) + len(host_lens) * width)
         return torch.ones(cells, dtype=torch.bool, device=self.device), reads_prefix
+
+
+def decodes(batch: ScheduleBatch) -> bool:
+    """Whether a forward of `batch` is a decode round."""
+    return not (batch.forward_mode.is_extend() or batch.is_extend_in_batch or batch.forward_mode.is_idle())
 
 
 @contextlib.contextmanager
