@@ -28,7 +28,7 @@ def test_two_tensor_parallel_ranks_give_plain_decodings_tokens(two_ranks):
     requests = [{"input_ids": prompt} for prompt in prompts(3, seed=71)]
     sampled = {"temperature": 1.0, "top_k": 1, "repetition_penalty": 1.3}
     requests += [{"input_ids": prompt, "sampling": sampled} for prompt in prompts(2, seed=72)]
-    assert_same_tokens(*two_ranks.run(requests))
+    assert_same_tokens(*two_ranks.run(requests), two_ranks.least_accepted)
 
 
 def test_server_info_and_prometheus_count_what_the_answers_count(two_ranks):

@@ -14,6 +14,7 @@ from harness.stream import Stream
 BLOCK = 4
 TREE = {"speculative_dflash_tree_budget": 11, "speculative_dflash_tree_topk": 4}
 WHOLE = {"ignore_eos": True}
+LEAST = 1.2  # tokens a round that drafts must have brought somewhere; the first round of a request has none
 # Seeds count with this flag alone; one plain server then serves all of the dense pair's tests.
 SEEDED = {"enable_deterministic_inference": True}
 CONTROLS = {
@@ -53,15 +54,15 @@ def test_staggered_requests_in_several_micro_batches_give_plain_decodings_tokens
         for request in requests:  # each once the one before it decodes
             streams.append(Stream(threads, two_stages.dflash, request).wait_for_a_token())
         answers = [stream.result() for stream in streams]
-    assert_same_tokens(plain, answers)
+    assert_same_tokens(plain, answers, LEAST)
 
 
 def test_a_cached_prefix_changes_no_token_over_stages(two_stages):
     prompt = long_prompts(1, seed=83)[0]
-    assert_same_tokens(*two_stages.run([{"input_ids": prompt}]))
+    assert_same_tokens(*two_stages.run([{"input_ids": prompt}]), LEAST)
     plain, dflash = two_stages.run([{"input_ids": prompt + tail} for tail in ([], [20, 30, 40])])
     assert all(answer["meta_info"]["cached_tokens"] > 0 for answer in dflash)
-    assert_same_tokens(plain, dflash)
+    assert_same_tokens(plain, dflash, LEAST)
 
 
 def test_sampling_controls_act_over_stages_as_in_plain_decoding(two_stages):
@@ -116,7 +117,7 @@ def test_two_launchers_serve_one_server_and_a_lost_one_ends_it(two_stages, dense
     seconds = 60
     options = {"dtype": "float32", "max_running_requests": 64, "watchdog_timeout": seconds, **SEEDED, **flags}
     with launch_on_two_nodes(dense.target, dense.draft, env=env, **options) as (server, node):
-        assert_same_tokens(plain, server.generate_concurrently(requests))
+        assert_same_tokens(plain, server.generate_concurrently(requests), LEAST)
         for process in psutil.Process(node.pid).children(recursive=True):
             process.kill()
         deadline = time.monotonic() + seconds
@@ -136,7 +137,7 @@ def test_a_chain_over_uneven_stages_with_a_small_pool_gives_plain_decodings_toke
     uneven = PlainAndDflash(shared_servers, pair, tmp_path_factory.mktemp("uneven"), env=env, **flags)
     requests = [{"input_ids": p, "max_new_tokens": 190, "sampling": WHOLE} for p in prompts(5, seed=88)]
     plain, dflash = uneven.run(requests)
-    assert_same_tokens(plain, dflash)
+    assert_same_tokens(plain, dflash, LEAST)
     assert sum(answer["meta_info"]["num_retractions"] for answer in dflash) > 0
 
 
@@ -152,4 +153,4 @@ def test_other_families_give_plain_decodings_tokens_over_stages(shared_servers, 
     pair = tiny_pair(architecture=architecture, block_size=BLOCK)
     served = PlainAndDflash(shared_servers, pair, tmp_path_factory.mktemp(architecture), **flags)
     requests = [{"input_ids": p, "max_new_tokens": 32, "sampling": WHOLE} for p in prompts(4, seed=89)]
-    assert_same_tokens(*served.run(requests))
+    assert_same_tokens(*served.run(requests), LEAST)

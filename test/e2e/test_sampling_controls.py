@@ -76,7 +76,7 @@ def seeded_pair(request, shared_servers, tiny_pair, tmp_path_factory):
 def test_a_control_gives_plain_decodings_tokens_r05(pair, name):
     requests = [{"input_ids": prompt, "sampling": CONTROLS[name]} for prompt in prompts(2, seed=len(name))]
     plain, dflash = pair.run(requests)
-    assert_same_tokens(plain, dflash)
+    assert_same_tokens(plain, dflash, pair.least_accepted)
     without, _ = pair.run([{"input_ids": request["input_ids"]} for request in requests])
     assert [answer["output_ids"] for answer in without] != [answer["output_ids"] for answer in plain]
 
@@ -92,7 +92,7 @@ def test_a_custom_processor_sees_every_token_before_its_own_r05(any_pair):
     requests = [{"input_ids": prompt, **processor} for prompt in prompts(3, seed=5)]
     requests.append({"input_ids": prompts(1, seed=6)[0], "sampling": CONTROLS["repetition_penalty"]})
     plain, dflash = any_pair.run(requests)
-    assert_same_tokens(plain, dflash)
+    assert_same_tokens(plain, dflash, any_pair.least_accepted)
     for answer in dflash[:3]:
         assert len(set(answer["output_ids"])) == len(answer["output_ids"]) > 20
 
@@ -134,7 +134,7 @@ def test_requests_with_different_controls_share_a_batch_r05(any_pair):
         {"input_ids": prompt, "sampling": sampling, "max_new_tokens": 22 + 4 * (index % 7)}
         for index, (prompt, sampling) in enumerate(zip(prompts(2 * len(controls), seed=7), 2 * controls, strict=True))
     ]
-    assert_same_tokens(*any_pair.run(requests))
+    assert_same_tokens(*any_pair.run(requests), any_pair.least_accepted)
 
 
 @pytest.mark.parametrize("sampling", [dict(temperature=1.0, top_k=1), dict(top_p=1e-4), dict(temperature=1e-6)])
@@ -160,7 +160,9 @@ def test_sampled_tokens_have_plain_decodings_distribution_r08(any_pair, name):
     dflash = [tuple(answer["output_ids"]) for answer in answers]
 
     rounds = sum(answer["meta_info"].get("spec_verify_ct", 0) for answer in answers)
-    assert sum(map(len, dflash)) - len(dflash) > 1.05 * rounds  # drafts were accepted: a round emits more than one
+    assert (
+        sum(map(len, dflash)) - len(dflash) > (1.05 if any_pair.every_width else 1.1) * rounds
+    )  # drafts were accepted: a round emits more than one
     assert len(set(dflash)) > 10
     for length in (1, 2, 4):
         observed = [Counter(run[:length] for run in runs) for runs in (plain, dflash)]
@@ -174,7 +176,7 @@ def test_sampled_tokens_have_plain_decodings_distribution_r08(any_pair, name):
 def test_one_logprob_per_token_equal_to_plain_decodings_r06(any_pair, sampling):
     logprobs = {"return_logprob": True, "top_logprobs_num": 3, "sampling": sampling}
     plain, dflash = any_pair.run([{"input_ids": prompt, **logprobs} for prompt in prompts(2, seed=10)])
-    assert_same_tokens(plain, dflash)
+    assert_same_tokens(plain, dflash, any_pair.least_accepted)
     for expected, answer in zip(plain, dflash, strict=True):
         assert_same_logprobs(expected, answer)
 
@@ -193,7 +195,7 @@ def test_penalties_survive_retraction_r05(any_pair):
     plain, _ = any_pair.run(requests)
     dflash = any_pair.retracting.generate_concurrently([{**r, "max_new_tokens": TOKENS} for r in requests])
     assert any_pair.retracting.log.count("Testing retraction") > 2
-    assert_same_tokens(plain, dflash)
+    assert_same_tokens(plain, dflash, any_pair.least_accepted)
 
 
 @pytest.mark.parametrize("name", SAMPLED)
@@ -203,7 +205,7 @@ def test_a_seed_gives_plain_decodings_tokens_r08(seeded_pair, name):
         for seed, prompt in enumerate(prompts(3, seed=11))
     ]
     plain, dflash = seeded_pair.run(requests)
-    assert_same_tokens(plain, dflash)
+    assert_same_tokens(plain, dflash, seeded_pair.least_accepted)
     again = seeded_pair.dflash.generate(**{**requests[0], "max_new_tokens": TOKENS})
     assert again["output_ids"] == plain[0]["output_ids"]
     other = seeded_pair.dflash.generate(
@@ -230,4 +232,4 @@ def test_a_seed_together_with_the_grammar_and_a_custom_processor_r08(seeded_pair
             {"input_ids": prompts(1, seed=14)[0], "sampling": {**seeded, "regex": LETTERS}},
         ]
     )
-    assert_same_tokens(plain, dflash)
+    assert_same_tokens(plain, dflash, seeded_pair.least_accepted)
