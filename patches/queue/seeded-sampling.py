@@ -1,7 +1,8 @@
-"""Description: Sample with a seed on a CPU, and with a seed and min-p
+"""Description: Sample with a seed on a CPU, with min-p, and alike in every batch
   Seeded sampling on a CPU imports a package of compiled kernels that the CPU platform goes without, and compiles its
   torch part with a C++ compiler. The flag that turns seeds on asks for an attention backend and for kernels of an
-  accelerator. A request with min-p fails an assertion under that flag, which ends the server.
+  accelerator. A request with min-p fails an assertion under that flag, which ends the server. What a seed draws
+  depends on the other requests: where one of them has a filter, or is greedy, noise goes by rank and not by token.
 Origin: vendor
 Forwarded: no, not reported yet
 Touches: sglang/kernels/ops/sampling/murmur_hash.py :: murmur_hash32
@@ -11,7 +12,7 @@ Touches: sglang/srt/batch_invariant_ops/batch_invariant_ops.py :: enable_batch_i
 Touches: sglang/srt/arg_groups/choices.py :: DETERMINISTIC_ATTENTION_BACKEND_CHOICES
 Touches: sglang/srt/arg_groups/choices.py :: RADIX_SUPPORTED_DETERMINISTIC_ATTENTION_BACKEND
 Applies-To: ==0.5.23
-Remove-When: upstream samples with a seed on a CPU without sgl_kernel, and with min-p
+Remove-When: upstream samples with a seed on a CPU without sgl_kernel, with min-p, and alike in every batch
 Last-Update: 2026-11-30
 """
 
@@ -28,7 +29,7 @@ EDITS = (
     Decorate(
         "sglang/srt/layers/sampler.py",
         "top_k_top_p_min_p_sampling_from_probs_torch",
-        "min_p_before_seeded_draw",
+        "seeded_draws_by_token",
         module=_MODULE,
     ),
     Decorate(

@@ -90,6 +90,24 @@ SEEDED_MIN_P = """
     )
     assert token.item() == 0
 """
+SEEDED_BESIDE_A_FILTER = """
+    import torch
+    from sglang.srt.layers import sampler
+    from sglang.srt.sampling.sampling_params import TOP_K_ALL
+    print("started")
+    # All noise is on the second column: the second token where it goes by token, the third where it goes by rank.
+    sampler.multinomial_with_seed = lambda logprobs, seed, positions: (
+        logprobs + torch.tensor([0.0, 9.0, 0.0])
+    ).argmax(dim=1, keepdim=True)
+    probs, seeds, positions = torch.tensor([[0.5, 0.2, 0.3]]), torch.tensor([7]), torch.tensor([0])
+    alone = sampler.sampling_from_probs_torch(probs, seeds, positions)
+    beside_greedy = sampler.top_k_top_p_min_p_sampling_from_probs_torch(
+        probs.repeat(2, 1), torch.tensor([TOP_K_ALL, 1]), torch.ones(2), torch.zeros(2), False, seeds.repeat(2),
+        positions.repeat(2),
+    )
+    assert alone.tolist() == [1]
+    assert beside_greedy.tolist() == [1, 0]
+"""
 SEEDED_ON_CPU = """
     import torch
     from sglang.srt.layers.sampler import multinomial_with_seed
@@ -115,7 +133,12 @@ JOINT_FILTERS = """
     )
     assert (probs > 0).sum() == 3
 """
-SNIPPETS = {"seeded_min_p": SEEDED_MIN_P, "seeded_on_cpu": SEEDED_ON_CPU, "joint_filters": JOINT_FILTERS}
+SNIPPETS = {
+    "seeded_min_p": SEEDED_MIN_P,
+    "seeded_beside_a_filter": SEEDED_BESIDE_A_FILTER,
+    "seeded_on_cpu": SEEDED_ON_CPU,
+    "joint_filters": JOINT_FILTERS,
+}
 
 
 @pytest.mark.parametrize("name", SNIPPETS)

@@ -216,6 +216,16 @@ def test_a_seed_gives_plain_decodings_tokens_r08(seeded_pair, name):
     assert other["output_ids"] != again["output_ids"]
 
 
+def test_a_seed_gives_plain_decodings_tokens_beside_requests_of_every_other_kind_r08(seeded_pair):
+    """A batch filters where any of its requests does, and drew other tokens for all of them then."""
+    kinds = [{**sampling, "sampling_seed": 9} for sampling in SAMPLED.values()] + [{}]
+    requests = [
+        {"input_ids": prompt, "sampling": sampling}
+        for prompt, sampling in zip(prompts(len(kinds), seed=16), kinds, strict=True)
+    ]
+    assert_same_tokens(*seeded_pair.run(requests), seeded_pair.least_accepted)
+
+
 def test_logprobs_of_seeded_requests_are_plain_decodings_r06(seeded_pair):
     sampling = {**SAMPLED["temperature"], "sampling_seed": 3}
     request = {"input_ids": prompts(1, seed=12)[0], "sampling": sampling, "return_logprob": True, "top_logprobs_num": 3}

@@ -1,4 +1,4 @@
-"""Sampling with a seed on a CPU: the hash, bit by bit, and min-p together with a seed."""
+"""Sampling with a seed on a CPU: the hash bit by bit, and draws behind filters, alike in every batch."""
 
 import struct
 
@@ -7,8 +7,13 @@ import torch
 from scipy.stats import chisquare
 
 from sglang.kernels.ops.sampling.murmur_hash import murmur_hash32
-from sglang.srt.layers.sampler import multinomial_with_seed, top_k_top_p_min_p_sampling_from_probs_torch
+from sglang.srt.layers.sampler import (
+    multinomial_with_seed,
+    sampling_from_probs_torch,
+    top_k_top_p_min_p_sampling_from_probs_torch,
+)
 from sglang.srt.layers.seeded_sampling import has_sgl_kernel, murmur_hash32_torch
+from sglang.srt.sampling.sampling_params import TOP_K_ALL
 
 
 def murmur3(data: bytes) -> int:
@@ -79,3 +84,48 @@ def test_min_p_with_a_seed_draws_from_what_min_p_keeps():
     assert counts[3:].sum() == 0
     kept = probs[:3] / probs[:3].sum()
     assert chisquare(counts[:3].numpy(), kept.numpy() * rows).pvalue > 1e-6
+
+
+ROWS, VOCAB = 512, 128
+
+
+def filtered_draws(probs: torch.Tensor, top_k: list, top_p: list, min_p: list, **rest):
+    """Rows take turns with the filters given."""
+    filters = (torch.tensor(values).repeat(len(probs) // len(values)) for values in (top_k, top_p, min_p))
+    seeds, positions = torch.full((len(probs),), 7), torch.arange(len(probs))
+    return top_k_top_p_min_p_sampling_from_probs_torch(probs.clone(), *filters, any(min_p), seeds, positions, **rest)
+
+
+@pytest.fixture
+def probs() -> torch.Tensor:
+    return torch.softmax(torch.randn(ROWS, VOCAB, generator=torch.Generator().manual_seed(3)) * 2, dim=-1)
+
+
+@pytest.mark.parametrize("neighbour", [(1, 1.0, 0.0), (5, 1.0, 0.0), (TOP_K_ALL, 0.5, 0.0), (TOP_K_ALL, 1.0, 0.4)])
+def test_a_request_without_filters_draws_the_same_beside_one_that_has_some_r08(probs, neighbour):
+    """Upstream drew by rank there, so a seed gave other tokens once a greedy request had joined the batch."""
+    alone = sampling_from_probs_torch(probs, torch.full((ROWS,), 7), torch.arange(ROWS))
+    top_k, top_p, min_p = neighbour
+    beside = filtered_draws(probs, [TOP_K_ALL, top_k], [1.0, top_p], [0.0, min_p])
+    assert torch.equal(beside[::2], alone[::2])
+    assert not torch.equal(beside[1::2], alone[1::2])
+
+
+def test_a_request_with_filters_draws_the_same_beside_any_other(probs):
+    one = filtered_draws(probs, [20], [0.8], [0.0])
+    beside = filtered_draws(probs, [20, 1], [0.8, 0.3], [0.0, 0.5])
+    assert torch.equal(beside[::2], one[::2])
+    assert torch.equal(beside[1::2], probs.argmax(dim=-1).int()[1::2])
+
+
+def test_the_filters_keep_what_plain_sampling_keeps(probs):
+    """Without a seed upstream's own code filters; both report what they kept."""
+    filters = [20, TOP_K_ALL], [0.8, 0.6], [0.0, 0.0]
+    tensors = (torch.tensor(values).repeat(ROWS // 2) for values in filters)
+    _, expected, _, _ = top_k_top_p_min_p_sampling_from_probs_torch(
+        probs.clone(), *tensors, False, None, None, return_filtered_probs=True
+    )
+    tokens, kept, token_ids, weights = filtered_draws(probs, *filters, return_filtered_probs=True)
+    assert torch.equal(kept, expected)
+    assert torch.equal(weights, probs.gather(1, tokens.view(-1, 1).long()).view(-1))
+    assert torch.equal(torch.where(kept > 0, probs.gather(1, token_ids.long()), 0), kept)

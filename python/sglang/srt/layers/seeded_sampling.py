@@ -1,4 +1,4 @@
-"""Sampling with a seed where upstream lacks it: on a CPU without its compiled kernels, and together with min-p."""
+"""Sampling with a seed where upstream lacks it: on a CPU, with min-p, and beside requests that have other filters."""
 
 from __future__ import annotations
 
@@ -96,19 +96,69 @@ def on_accelerators(enable_batch_invariant_mode: Callable) -> Callable:
     return enable
 
 
-def min_p_before_seeded_draw(sample: Callable) -> Callable:
-    """Wrap `top_k_top_p_min_p_sampling_from_probs_torch`, whose assertion ends the server for min-p with a seed.
+def seeded_draws_by_token(sample: Callable) -> Callable:
+    """Wrap `top_k_top_p_min_p_sampling_from_probs_torch`: with a seed, the draw behind the filters is the one without.
 
-    The Gumbel draw takes the largest of log-probability plus noise, so scaling the probabilities changes nothing, and
-    what min-p drops may be zero beforehand: it ranks behind everything that any of the filters keeps.
+    Upstream ties the noise of a draw to a token's rank where any request of the batch has a filter, and to the token
+    itself where none has, so what a seed draws depends on the other requests. Min-p with a seed fails an assertion
+    there, which ends the server. Here the filters only zero probabilities, and the noise stays with the token: it takes
+    the largest of log-probability plus noise, for which what is left need not sum to one.
     """
 
     @functools.wraps(sample)
-    def draw(probs, top_ks, top_ps, min_ps, need_min_p_sampling, sampling_seed, positions, **rest):
-        if need_min_p_sampling and sampling_seed is not None:
-            least = probs.amax(dim=-1, keepdim=True) * min_ps.view(-1, 1)
-            probs = probs.masked_fill(probs < least, 0.0)
-            need_min_p_sampling = False
-        return sample(probs, top_ks, top_ps, min_ps, need_min_p_sampling, sampling_seed, positions, **rest)
+    def draw(
+        probs,
+        top_ks,
+        top_ps,
+        min_ps,
+        need_min_p_sampling,
+        sampling_seed,
+        positions,
+        *,
+        return_filtered_probs=False,
+        **rest,
+    ):
+        if sampling_seed is None:
+            return sample(
+                probs,
+                top_ks,
+                top_ps,
+                min_ps,
+                need_min_p_sampling,
+                sampling_seed,
+                positions,
+                return_filtered_probs=return_filtered_probs,
+                **rest,
+            )
+        from sglang.srt.layers.sampler import sampling_from_probs_torch
+
+        ranked, ranked_ids = filtered_by_rank(probs, top_ks, top_ps, min_ps)
+        kept = torch.zeros_like(probs).scatter_(1, ranked_ids, ranked)
+        tokens = sampling_from_probs_torch(kept, sampling_seed, positions)
+        if not return_filtered_probs:
+            return tokens
+        return tokens, ranked, ranked_ids.to(torch.int32), kept.gather(1, tokens.view(-1, 1).long()).view(-1)
 
     return draw
+
+
+def filtered_by_rank(
+    probs: torch.Tensor, top_ks: torch.Tensor, top_ps: torch.Tensor, min_ps: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Probabilities from the largest down, zero where a filter drops them, and the tokens that they belong to.
+
+    Args:
+        probs: [rows, vocab] float.
+        top_ks: [rows] int; at least the size of the vocabulary keeps all.
+        top_ps: [rows] float; 1 keeps all, whatever the sum in float32 comes to.
+        min_ps: [rows] float; 0 keeps all.
+
+    Returns:
+        Two [rows, vocab] tensors, of the dtype of `probs` and int64. Of equal ones the lower token comes first.
+    """
+    ranked, ranked_ids = probs.sort(dim=-1, descending=True, stable=True)
+    top_ks, top_ps, min_ps = (values.view(-1, 1) for values in (top_ks, top_ps, min_ps))
+    rank = torch.arange(probs.shape[1], device=probs.device)
+    mass_before = ranked.cumsum(dim=-1) - ranked
+    dropped = (rank >= top_ks) | ((mass_before > top_ps) & (top_ps < 1)) | (ranked < ranked[:, :1] * min_ps)
+    return ranked.masked_fill(dropped, 0.0), ranked_ids
