@@ -9,6 +9,8 @@ Touches: sglang/srt/arg_groups/validation_hook.py :: check_pipeline_parallel_com
 Touches: sglang/srt/model_executor/model_runner_components/attention_backend_setup.py :: configure_aux_hidden_state_capture
 Touches: sglang/srt/speculative/dflash_worker_v2.py :: DFlashWorkerV2.__init__
 Touches: sglang/srt/managers/scheduler.py :: Scheduler.maybe_init_draft_worker
+Touches: sglang/srt/managers/scheduler.py :: Scheduler.init_all_cuda_graphs
+Touches: sglang/srt/managers/scheduler_pp_mixin.py :: SchedulerPPMixin._pp_prepare_tensor_dict
 Touches: sglang/srt/managers/scheduler_pp_mixin.py :: SchedulerPPMixin._pp_prep_batch_result
 Touches: sglang/srt/managers/scheduler_pp_mixin.py :: SchedulerPPMixin._pp_spec_commit_relayed_accept
 Touches: sglang/srt/managers/scheduler_pp_mixin.py :: SchedulerPPMixin._pp_spec_adopt_relayed_tree
@@ -65,6 +67,8 @@ EDITS = (
         module=_SEAMS,
         name="set_up_stage",
     ),
+    Decorate("sglang/srt/managers/scheduler.py", "Scheduler.init_all_cuda_graphs", "captures_widths", module=_SEAMS),
+    _relay("_pp_prepare_tensor_dict", "sends_path_scores"),
     _relay("_pp_prep_batch_result", "finishes_result"),
     _relay("_pp_spec_commit_relayed_accept", "for_trees('move_accepted_path')"),
     _relay("_pp_spec_adopt_relayed_tree", "for_trees('adopt_next_trees')"),

@@ -1,4 +1,4 @@
-"""DFLASH over pipeline stages, as CPU processes, chain and tree: plain decoding's tokens."""
+"""DFLASH over pipeline stages, as CPU processes, chain, tree and a width per round: plain decoding's tokens."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -7,12 +7,13 @@ import psutil
 import pytest
 
 from harness.plain_and_dflash import LEDGER, TOKENS, PlainAndDflash, assert_same_tokens, prompts
-from harness.scripted_draft import scripted_draft_environment, write_script
+from harness.scripted_draft import EVERY_WIDTH, scripted_draft_environment, write_script
 from harness.server import launch_on_two_nodes
 from harness.stream import Stream
 
 BLOCK = 4
 TREE = {"speculative_dflash_tree_budget": 11, "speculative_dflash_tree_topk": 4}
+AUTO = {**TREE, "speculative_dflash_tree_budget": "auto", "speculative_dflash_widths": [1, 3, 12]}
 WHOLE = {"ignore_eos": True}
 LEAST = 1.2  # tokens a round that drafts must have brought somewhere; the first round of a request has none
 # Seeds count with this flag alone; one plain server then serves all of the dense pair's tests.
@@ -41,9 +42,9 @@ def dense(tiny_pair):
 
 @pytest.fixture(scope="module")
 def two_stages(shared_servers, dense, tmp_path_factory):
-    """A tree; prompts in chunks; micro-batches of at most three requests, so that several are under way."""
-    flags = {"pp_size": 2, "pp_max_micro_batch_size": 3, "page_size": 16, "chunked_prefill_size": 16, **TREE, **SEEDED}
-    return PlainAndDflash(shared_servers, dense, tmp_path_factory.mktemp("stages"), **flags)
+    """Another width each round; prompts in chunks; micro-batches of at most three requests: several are under way."""
+    flags = {"pp_size": 2, "pp_max_micro_batch_size": 3, "page_size": 16, "chunked_prefill_size": 16, **AUTO, **SEEDED}
+    return PlainAndDflash(shared_servers, dense, tmp_path_factory.mktemp("stages"), env={EVERY_WIDTH: "1"}, **flags)
 
 
 def test_staggered_requests_in_several_micro_batches_give_plain_decodings_tokens(two_stages):

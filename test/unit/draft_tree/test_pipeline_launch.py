@@ -13,7 +13,6 @@ COMBINATIONS = {
     "--disaggregation-mode": {"disaggregation_mode": "prefill"},
     "--enable-dp-attention": {"enable_dp_attention": True},
     "--speculative-adaptive": {"speculative_adaptive": True},
-    "--speculative-dflash-tree-budget auto": {"speculative_dflash_tree_budget": "auto"},
     "--pp-async-batch-depth": {"pp_async_batch_depth": 1},
     "--enable-lora": {"enable_lora": True},
     "--enable-hierarchical-cache": {"enable_hierarchical_cache": True},

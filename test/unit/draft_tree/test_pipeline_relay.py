@@ -10,7 +10,8 @@ def relayed(rids: str, *, nodes: int = 3, round_number: int = 0) -> RelayedTrees
     """Chains; the root of a request's tree says whose it is, and from which round."""
     tokens = torch.tensor([[1000 * round_number + ord(rid), *range(1, nodes)] for rid in rids])
     chain = torch.arange(-1, nodes - 1).expand(len(rids), nodes)
-    return RelayedTrees(list(rids), Trees(tokens, chain.clone(), (chain + 1).clone()))
+    scores = torch.arange(0.0, -nodes, -1).expand(len(rids), nodes)
+    return RelayedTrees(list(rids), Trees(tokens, chain.clone(), (chain + 1).clone(), scores.clone()))
 
 
 def roots(trees: RelayedTrees) -> list[tuple[str, int]]:
@@ -30,11 +31,22 @@ def test_a_merge_pads_the_narrower_trees_with_nodes_of_nobody():
     assert roots(trees) == [(rid, ord(rid)) for rid in "abc"]
     assert trees.trees.parents.tolist() == [[-1, 0, -1, -1], [-1, 0, 1, 2], [-1, 0, 1, 2]]
     assert trees.trees.depths.tolist() == [[0, 1, 0, 0], [0, 1, 2, 3], [0, 1, 2, 3]]
+    assert trees.trees.path_scores[0].tolist() == [0, -1, -torch.inf, -torch.inf]
 
 
 def test_a_request_after_its_prompt_has_a_root_alone():
-    trees = RelayedTrees.of_roots(["a"], torch.tensor([[7, 0, 0]])).trees
+    relayed_roots = RelayedTrees.of_roots(["a"], torch.tensor([7]))
+    assert not relayed_roots.has_drafts
+    trees = relayed_roots.trees.of_width(3)
     assert trees.tokens.tolist() == [[7, 0, 0]] and trees.parents.tolist() == [[-1] * 3] and not trees.depths.any()
+    relayed_roots.merge_batch(relayed("b"))
+    assert relayed_roots.has_drafts
+
+
+def test_a_tree_is_cut_to_its_first_nodes():
+    trees = relayed("ab", nodes=4).trees.of_width(2)
+    assert trees.tokens.tolist() == [[ord("a"), 1], [ord("b"), 1]] and trees.depths.tolist() == [[0, 1]] * 2
+    assert all(field.is_contiguous() for field in trees)
 
 
 @pytest.mark.parametrize("live", ["abc", "ca", "cadb"])

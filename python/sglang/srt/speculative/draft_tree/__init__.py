@@ -20,15 +20,17 @@ worker serves, and `kv_reserve.py` how many KV slots a round may need ahead of t
 `stage_times.py` report what the rounds accept and where their time goes.
 
 Where the width is chosen per round, `adaptive_worker.py` is the worker: `round_measures.py` says what finished rounds
-cost and accepted, `width_controller.py` chooses from that, `width_relay.py` brings the choice to all ranks,
-`width_graphs.py` keeps backends and graphs of each width, and `round_costs_file.py` the costs for the next start. A
-round of width one is a step of plain decoding, on the constants of `root_only.py`.
+cost and accepted, `width_controller.py` chooses from that, `width_choice.py` joins the two on one rank and lets all
+follow, `width_relay.py` brings the choice to them, `width_graphs.py` keeps backends and graphs of each width, and
+`round_costs_file.py` the costs for the next start. A round of width one is a step of plain decoding, on the constants
+of `root_only.py`.
 
 Over pipeline stages the round starts with the verify, on all stages, and ends with the draft, on the last one:
 
     pipeline_worker.py     the last stage's round
     pipeline_stage.py      every stage's part of it; pipeline_seams.py: where upstream's scheduler calls it
     pipeline_relay.py      trees that wait for their round, on every stage
+    pipeline_widths.py     how much of them a round verifies, and what the first stage learns from it
     pipeline_capture.py    hidden states for the draft, from the stages that own their layers
     pipeline_embedding.py  the embedding that the draft borrows; pipeline_draft.py: how it is built
     pipeline_launch.py     what is refused

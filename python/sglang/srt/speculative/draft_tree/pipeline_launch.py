@@ -51,10 +51,9 @@ def _combinations(cfg: Any) -> dict[str, tuple[bool, str]]:
         ),
         "--disaggregation-mode": (cfg.disaggregation_mode != "null", "drafts are not sent to another server"),
         "--enable-dp-attention": (bool(cfg.enable_dp_attention), "every stage must see the same batch"),
-        "--speculative-adaptive": (bool(cfg.speculative_adaptive), "every stage verifies one fixed width"),
-        "--speculative-dflash-tree-budget auto": (
-            cfg.speculative_dflash_tree_budget == "auto",
-            "every stage verifies one fixed width",
+        "--speculative-adaptive": (
+            bool(cfg.speculative_adaptive),
+            "the stages have widths of their own (--speculative-dflash-tree-budget auto)",
         ),
         "--pp-async-batch-depth": (cfg.pp_async_batch_depth > 0, "a round needs the outputs of the one before"),
         "--enable-lora": (bool(cfg.enable_lora), "it has not been tried over stages"),

@@ -23,9 +23,14 @@ class Trees(NamedTuple):
     tokens: torch.Tensor  # [bs, nodes] int64; node 0 is the root
     parents: torch.Tensor  # [bs, nodes] int64, -1 for the root and padding
     depths: torch.Tensor  # [bs, nodes] int64, 0 for the root and padding
+    path_scores: torch.Tensor  # [bs, nodes] float32, 0 for the root, -inf for padding
+
+    def of_width(self, nodes: int) -> Trees:
+        """The first `nodes` nodes, which are the tree of a smaller budget, or as many with padding."""
+        return Trees(*(_of_width(field, nodes, value) for field, value in zip(self, _PADDING, strict=True)))
 
 
-_PADDING = Trees(tokens=0, parents=-1, depths=0)
+_PADDING = Trees(tokens=0, parents=-1, depths=0, path_scores=float("-inf"))
 
 
 class RelayedTrees(SpecInput):
@@ -40,10 +45,15 @@ class RelayedTrees(SpecInput):
         self.rids = rids
         self.trees = trees
 
+    @property
+    def has_drafts(self) -> bool:
+        """False where every tree is its root, as far as the shape tells."""
+        return self.trees.tokens.shape[1] > 1
+
     @classmethod
     def of_roots(cls, rids: list[str], tokens: torch.Tensor) -> RelayedTrees:
-        """Trees without draft nodes, which requests have after their prompt; `tokens` [bs, nodes], the first a root."""
-        return cls(rids, Trees(tokens, torch.full_like(tokens, -1), torch.zeros_like(tokens)))
+        """Trees without draft nodes, which requests have after their prompt; `tokens` [bs] int64."""
+        return cls(rids, roots(tokens))
 
     def prepare_for_decode(self, batch: ScheduleBatch) -> None:
         """Reserve the KV slots of a round, as DFLASH does without stages."""
@@ -56,8 +66,8 @@ class RelayedTrees(SpecInput):
 
     def merge_batch(self, other: RelayedTrees) -> None:
         nodes = max(self.trees.tokens.shape[1], other.trees.tokens.shape[1])
-        both = zip(self.trees, other.trees, _PADDING, strict=True)
-        self.trees = Trees(*(torch.cat([_padded(a, nodes, value), _padded(b, nodes, value)]) for a, b, value in both))
+        both = zip(self.trees.of_width(nodes), other.trees.of_width(nodes), strict=True)
+        self.trees = Trees(*(torch.cat(pair) for pair in both))
         self.rids = self.rids + other.rids
 
     def updated(self, relayed: RelayedTrees) -> RelayedTrees:
@@ -75,5 +85,13 @@ class RelayedTrees(SpecInput):
         return RelayedTrees(rids, Trees(*(field[rows] for field in self.trees)))
 
 
-def _padded(rows: torch.Tensor, nodes: int, value: int) -> torch.Tensor:
+def roots(tokens: torch.Tensor) -> Trees:
+    """The trees of `tokens` [bs] int64 alone."""
+    root = tokens[:, None]
+    return Trees(root, torch.full_like(root, -1), torch.zeros_like(root), torch.zeros_like(root, dtype=torch.float32))
+
+
+def _of_width(rows: torch.Tensor, nodes: int, value: float) -> torch.Tensor:
+    if rows.shape[1] >= nodes:
+        return rows[:, :nodes].contiguous()
     return torch.nn.functional.pad(rows, (0, nodes - rows.shape[1]), value=value)

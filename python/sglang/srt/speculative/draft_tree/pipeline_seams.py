@@ -9,6 +9,8 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import torch
+
 from sglang.srt.runtime_context import get_parallel
 
 if TYPE_CHECKING:
@@ -43,19 +45,47 @@ def set_up_stage(scheduler: Scheduler) -> None:
         pipeline_stage.set_up(scheduler)
 
 
+def captures_widths(init_all_cuda_graphs: Callable) -> Callable:
+    """Wrap `Scheduler.init_all_cuda_graphs`, which on a stage without a draft captures the target's alone."""
+
+    @functools.wraps(init_all_cuda_graphs)
+    def capture(scheduler: Scheduler) -> None:
+        init_all_cuda_graphs(scheduler)
+        if _relays_trees(scheduler) and scheduler.draft_worker is None:
+            with torch.no_grad():  # as upstream captures
+                scheduler.draft_tree_stage.widths.init_cuda_graphs()
+
+    return capture
+
+
 def finishes_result(prepare: Callable) -> Callable:
     """Wrap `_pp_prep_batch_result`: what the result of a round has beyond EAGLE's."""
 
     @functools.wraps(prepare)
     def finish(scheduler: Scheduler, batch, mb_metadata, pp_outputs):
         result = prepare(scheduler, batch, mb_metadata, pp_outputs)
-        if _relays_trees(scheduler) and result.accept_lens is not None:
+        if _relays_trees(scheduler):
             from sglang.srt.speculative.draft_tree import pipeline_stage
 
-            pipeline_stage.finish_result(scheduler, result)
+            pipeline_stage.finish_result(scheduler, result, pp_outputs)
         return result
 
     return finish
+
+
+def sends_path_scores(prepare: Callable) -> Callable:
+    """Wrap `_pp_prepare_tensor_dict`: what goes around the ring beyond EAGLE's."""
+
+    @functools.wraps(prepare)
+    def prepare_all(scheduler: Scheduler, result, batch):
+        tensors = prepare(scheduler, result, batch)
+        if _relays_trees(scheduler):
+            from sglang.srt.speculative.draft_tree import pipeline_stage
+
+            pipeline_stage.send_path_scores(tensors, result)
+        return tensors
+
+    return prepare_all
 
 
 def _relays_trees(scheduler: Scheduler) -> bool:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.speculative.draft_tree.emitted_tokens import remembers_emitted_tokens
+from sglang.srt.speculative.draft_tree.pipeline_relay import Trees, roots
 from sglang.srt.speculative.draft_tree.pipeline_stage import StageVerifyInput
+from sglang.srt.speculative.draft_tree.pipeline_widths import StageWidths
 from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker
 
 if TYPE_CHECKING:
@@ -18,13 +20,26 @@ if TYPE_CHECKING:
 
     from sglang.srt.managers.schedule_batch import ScheduleBatch
     from sglang.srt.model_executor.forward_batch_info import ForwardBatch
+    from sglang.srt.speculative.draft_tree.width_relay import WidthChoice
 
 
 class PipelineDraftTreeWorker(DraftTreeWorker):
     """`DraftTreeWorker` where the target is split over pipeline stages; it exists on the last one."""
 
     stages = ("verify", "accept", "commit", "draft", "tree_build")
+    plain_steps = False  # the stages before prepare a verify, whatever its width
     _received = None  # what the stage before sent for the forward at hand
+
+    def __init__(self, server_args, gpu_id, nccl_port, target_worker) -> None:
+        super().__init__(server_args, gpu_id, nccl_port, target_worker)
+        self.widths = StageWidths(self.model_runner, self.tree)
+
+    def init_cuda_graphs(self) -> None:
+        super().init_cuda_graphs()
+        self.widths.init_cuda_graphs()
+
+    def follow_width_choice(self, choice: WidthChoice) -> None:
+        self.widths.follow(choice)
 
     def forward_batch_generation(
         self,
@@ -66,17 +81,23 @@ class PipelineDraftTreeWorker(DraftTreeWorker):
         return result
 
     def _draft_next_trees(self, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
-        """Put the trees of the next round into `result`, under the names that upstream's relay has for EAGLE's."""
+        """Put the trees of the next round into `result`, under the names that upstream's relay has for EAGLE's.
+
+        They are of the greatest width: the batch may be another one then, and its width with it.
+        """
         # The scheduler restores the batch behind the forward. On the host a bound is enough, and the device is not
         # waited for.
         batch.seq_lens = result.new_seq_lens
         batch.seq_lens_cpu = batch.seq_lens_cpu + self.tree.path_length
-        width = self.round_width(len(batch.reqs))
-        window = self.open_window(batch, None, width)
-        lattice = self.draft(batch, result.next_draft_input, window)
+        if self.widths.of(len(batch.reqs)) == 1:
+            lattice, trees = None, roots(result.next_draft_input.bonus_tokens)
+        else:
+            window = self.open_window(batch, None, self.tree.width)
+            lattice = self.draft(batch, result.next_draft_input, window)
         self.stage_times.end_of_stage()
-        tree = self.best_tree(result.next_draft_input.bonus_tokens, lattice, width)
-        result.next_verify_chain = tree.tokens
-        result.next_verify_parent_list = tree.parents
-        result.next_verify_top_scores_index = tree.depths
+        if lattice is not None:
+            tree = self.best_tree(result.next_draft_input.bonus_tokens, lattice, self.tree.width)
+            trees = Trees(tree.tokens, tree.parents, tree.depths, tree.path_scores)
+        result.next_verify_chain, result.next_verify_parent_list, result.next_verify_top_scores_index = trees[:3]
+        result.next_path_scores = trees.path_scores
         self.stage_times.end_of_stage()

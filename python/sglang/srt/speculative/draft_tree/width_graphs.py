@@ -36,14 +36,22 @@ class WidthGraphs:
     Args:
         runner: of the target, with upstream's own graphs in place.
         widths: ascending.
+        plain_steps: whether a round of width 1 is a step of plain decoding, or a verify of the root alone.
     """
 
-    def __init__(self, runner: ModelRunner, widths: Sequence[int]) -> None:
-        self._runner = runner
+    def __init__(self, runner: ModelRunner, widths: Sequence[int], *, plain_steps: bool) -> None:
+        self._runner, self._plain_steps = runner, plain_steps
         self._resources = {widths[-1]: (runner.attn_backend, runner.decode_cuda_graph_runner)}
         for width in widths[:-1]:
             with get_spec().override(speculative_num_draft_tokens=width), _batches_for(width, widths):
                 self._resources[width] = self._build(width)
+
+    @classmethod
+    def of(cls, runner: ModelRunner, widths: Sequence[int], *, plain_steps: bool) -> WidthGraphs | None:
+        """None where one backend serves every width: there is one, or nothing is captured and any mask is read."""
+        if len(widths) == 1 or getattr(runner.attn_backend, "reads_ancestor_mask", False):
+            return None
+        return cls(runner, widths, plain_steps=plain_steps)
 
     def use(self, width: int) -> None:
         """Every forward of the target is of this width until the next call."""
@@ -58,7 +66,7 @@ class WidthGraphs:
         graphs = self._runner.decode_cuda_graph_runner
         if not hasattr(graphs, "captured_req_width"):  # no CUDA graphs here
             return backend, graphs
-        runner_class = plain_step_runner(type(graphs)) if width == 1 else type(graphs)
+        runner_class = plain_step_runner(type(graphs)) if width == 1 and self._plain_steps else type(graphs)
         return backend, runner_class(self._runner, attn_backend=backend, speculative_num_draft_tokens=width)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler
@@ -29,7 +29,7 @@ def sends_width_choices(poll: Callable) -> Callable:
 
     @functools.wraps(poll)
     def poll_all(self: Scheduler) -> list:
-        choices = getattr(self.draft_worker, "pending_width_choices", None)
+        choices = getattr(_follower(self), "pending_width_choices", None)
         return [*poll(self), *(choices() if choices is not None else ())]
 
     return poll_all
@@ -44,7 +44,12 @@ def receives_width_choices(init_dispatcher: Callable) -> Callable:
 
         init_dispatcher(self)
         self._request_dispatcher += TypeBasedDispatcher(
-            [(WidthChoice, lambda choice: self.draft_worker.follow_width_choice(choice))]
+            [(WidthChoice, lambda choice: _follower(self).follow_width_choice(choice))]
         )
 
     return init
+
+
+def _follower(scheduler: Scheduler) -> Any:
+    """The draft's worker, or what a pipeline stage without a draft has in its place."""
+    return scheduler.draft_worker or getattr(scheduler, "draft_tree_stage", None)

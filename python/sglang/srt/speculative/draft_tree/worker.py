@@ -75,6 +75,7 @@ class DraftTreeWorker(DFlashWorkerV2):
     """
 
     stages = STAGES
+    plain_steps = True  # a round of width 1 is a step of plain decoding, and not a verify of the root alone
 
     def __init__(self, server_args, gpu_id, nccl_port, target_worker) -> None:
         self.tree = draft_tree_config()
@@ -164,13 +165,15 @@ class DraftTreeWorker(DFlashWorkerV2):
         """Nodes of a request that this round verifies; 1 is a step of plain decoding, for which nothing is drafted."""
         return self.tree.width
 
-    def open_window(self, batch: ScheduleBatch, draft_input: DFlashDraftInputV2, width: int) -> RoundWindow:
-        """The columns that draft and verify write, planned once."""
+    def open_window(
+        self, batch: ScheduleBatch, draft_input: DFlashDraftInputV2, width: int, *, drafts: bool = True
+    ) -> RoundWindow:
+        """The columns that draft and verify write, planned once; those of the verify alone unless it `drafts`."""
         prefix_lens = batch.seq_lens
         if prefix_lens.is_cuda:  # made by the last round, perhaps on another stream
             prefix_lens.record_stream(torch.get_device_module(self.device).current_stream())
         req_to_token = self.model_runner.req_to_token_pool.req_to_token
-        columns = self._columns[: max(width, self.tree.block_size) if width > 1 else 1]
+        columns = self._columns[: max(width, self.tree.block_size) if drafts and width > 1 else width]
         slots = req_to_token[batch.req_pool_indices[:, None], prefix_lens[:, None] + columns].to(torch.int64)
         host_lens = self._host_lens(batch, draft_input, 0)
         plan = self.target_worker.model_runner.kv_index_translator.plan(
@@ -253,7 +256,7 @@ class DraftTreeWorker(DFlashWorkerV2):
     ) -> Verified:
         """One forward of the target over all nodes."""
         width = tree.tokens.shape[1]
-        if width == 1:
+        if width == 1 and self.plain_steps:
             return self.plain_step(batch, draft_input, window)
         verify_input = self.verify_input(window, tree, layout)
         batch.out_cache_loc = window.slots[:, :width].reshape(-1)
@@ -429,7 +432,7 @@ class DraftTreeWorker(DFlashWorkerV2):
         The backend's own buffer, where its graphs look; a new one for a batch beyond it, or without graphs.
         """
         backend = self.target_worker.model_runner.attn_backend
-        if width == 1 or getattr(backend, "reads_ancestor_mask", False):
+        if (width == 1 and self.plain_steps) or getattr(backend, "reads_ancestor_mask", False):
             return None, False
         reads_prefix = not isinstance(backend, TritonAttnBackend)
         mask = backend.verify_mask
