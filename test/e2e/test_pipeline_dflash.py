@@ -143,7 +143,7 @@ def test_a_chain_over_uneven_stages_with_a_small_pool_gives_plain_decodings_toke
 
 FAMILIES = {
     "experts, two stages of two ranks, chain": ("qwen3_moe", {"pp_size": 2, "tp_size": 2, "ep_size": 2}),
-    "latent attention, four stages, tree": ("deepseek_v3", {"pp_size": 4, "page_size": 16, **TREE}),
+    "latent attention in a wrapper, four stages, tree": ("kimi_k25", {"pp_size": 4, "page_size": 16, **TREE}),
 }
 
 

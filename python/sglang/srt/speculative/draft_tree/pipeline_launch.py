@@ -17,6 +17,7 @@ ARCHITECTURES = (
     "Qwen3ForCausalLM",
     "Qwen3MoeForCausalLM",
     "DeepseekV3ForCausalLM",
+    "KimiK25ForConditionalGeneration",
 )
 
 
