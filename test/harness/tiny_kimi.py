@@ -29,9 +29,10 @@ def wrap_in_kimi(text_config: dict, folder: Path, generator: torch.Generator) ->
 
 def _vision_config(text_hidden: int) -> dict:
     sizes = {"hidden_size": _WIDTH, "intermediate_size": _MLP, "num_attention_heads": 2, "num_hidden_layers": 1}
+    released = {f"vt_{name}": size for name, size in sizes.items()}  # names of which the projector reads one
     return {
         **sizes,
-        **{f"vt_{name}": size for name, size in sizes.items()},  # the released config's names, which the projector reads
+        **released,
         "patch_size": _PATCH,
         "init_pos_emb_height": _GRID,
         "init_pos_emb_width": _GRID,
