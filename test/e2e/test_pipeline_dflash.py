@@ -10,6 +10,7 @@ from harness.plain_and_dflash import LEDGER, TOKENS, PlainAndDflash, assert_same
 from harness.scripted_draft import EVERY_WIDTH, scripted_draft_environment, write_script
 from harness.server import launch_on_two_nodes
 from harness.stream import Stream
+from harness.tiny_kimi import KIMI_FLAGS, with_picture
 
 BLOCK = 4
 TREE = {"speculative_dflash_tree_budget": 11, "speculative_dflash_tree_topk": 4}
@@ -28,6 +29,10 @@ CONTROLS = {
 
 def long_prompts(count: int, seed: int) -> list[list[int]]:
     return [prompt * 4 for prompt in prompts(count, seed)]
+
+
+def short_requests(count: int, seed: int) -> list[dict]:
+    return [{"input_ids": p, "max_new_tokens": 32, "sampling": WHOLE} for p in prompts(count, seed)]
 
 
 def output_ids(answers: list[dict]) -> list[list[int]]:
@@ -142,16 +147,21 @@ def test_a_chain_over_uneven_stages_with_a_small_pool_gives_plain_decodings_toke
     assert sum(answer["meta_info"]["num_retractions"] for answer in dflash) > 0
 
 
-FAMILIES = {
-    "experts, two stages of two ranks, chain": ("qwen3_moe", {"pp_size": 2, "tp_size": 2, "ep_size": 2}),
-    "latent attention, four stages, tree": ("deepseek_v3", {"pp_size": 4, "page_size": 16, **TREE}),
-}
+def test_experts_on_two_stages_of_two_ranks_give_plain_decodings_tokens(shared_servers, tiny_pair, tmp_path_factory):
+    flags = {"pp_size": 2, "tp_size": 2, "ep_size": 2}
+    pair = tiny_pair(architecture="qwen3_moe", block_size=BLOCK)
+    served = PlainAndDflash(shared_servers, pair, tmp_path_factory.mktemp("experts"), **flags)
+    assert_same_tokens(*served.run(short_requests(4, seed=89)), LEAST)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_other_families_give_plain_decodings_tokens_over_stages(shared_servers, tiny_pair, tmp_path_factory, family):
-    architecture, flags = FAMILIES[family]
-    pair = tiny_pair(architecture=architecture, block_size=BLOCK)
-    served = PlainAndDflash(shared_servers, pair, tmp_path_factory.mktemp(architecture), **flags)
-    requests = [{"input_ids": p, "max_new_tokens": 32, "sampling": WHOLE} for p in prompts(4, seed=89)]
-    assert_same_tokens(*served.run(requests), LEAST)
+def test_text_and_pictures_on_four_stages_give_plain_decodings_tokens(shared_servers, tiny_pair, tmp_path_factory):
+    """A tree over latent attention, in a wrapper: the first stage sees the pictures, the last one drafts."""
+    flags = {"pp_size": 4, "page_size": 16, **TREE, **KIMI_FLAGS}
+    pair = tiny_pair(architecture="kimi_k25", block_size=BLOCK)
+    served = PlainAndDflash(shared_servers, pair, tmp_path_factory.mktemp("pictures"), **flags)
+    texts = short_requests(3, seed=89)
+    plain, dflash = served.run([*texts, *(with_picture(request, seed=1) for request in texts)])
+    assert_same_tokens(plain[:3], dflash[:3], LEAST)
+    assert_same_tokens(plain[3:], dflash[3:], LEAST)
+    other = served.plain.generate(**with_picture(texts[-1], seed=2))
+    assert other["output_ids"] != plain[-1]["output_ids"]

@@ -154,7 +154,7 @@ def _follow(row, req, done: int, script: dict[tuple[int, ...], list[int]]) -> bo
     """
     import torch
 
-    output = script.get(tuple(req.origin_input_ids))
+    output = script.get(tuple(req.origin_input_ids_unpadded))  # where a picture is, as the request had it
     if output is None:
         return False
     known = output[done : done + len(row)]

@@ -1,4 +1,4 @@
-"""Tiny random targets of families that differ from Llama by more than norms: experts, latent attention.
+"""Tiny random targets of families that differ from Llama by more than norms: experts, latent attention, a wrapper.
 
 Transformers builds and saves them, so that the layout of the checkpoint is the family's own and not this harness's.
 """
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import torch
 from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+from .tiny_kimi import wrap_in_kimi
 
 _EXPERTS = {"moe_intermediate_size": 32, "num_experts_per_tok": 2}
 # Latent attention keeps one compressed row per token and a rotary part; the first layer is dense, the others have a
@@ -49,7 +51,8 @@ def save_family(architecture: str, config: dict, folder: Path, generator: torch.
         more = _DEEPSEEK_ROUTING
     _randomize(model, generator)
     model.save_pretrained(folder)
-    return {**model.config.to_dict(), "architectures": [type(model).__name__], **more}
+    saved = {**model.config.to_dict(), "architectures": [type(model).__name__], **more}
+    return wrap_in_kimi(saved, folder, generator) if architecture == "kimi_k25" else saved
 
 
 @torch.no_grad()

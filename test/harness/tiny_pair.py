@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 
 from .tiny_tokenizer import BOS_ID, EOS_ID, MASK_ID, VOCAB_SIZE, build_tiny_tokenizer
 
-Architecture = Literal["llama", "qwen3", "qwen3_moe", "deepseek_v3"]
+Architecture = Literal["llama", "qwen3", "qwen3_moe", "deepseek_v3", "kimi_k25"]
 
 HIDDEN_SIZE = 64
 INTERMEDIATE_SIZE = 128
@@ -85,7 +85,7 @@ def _write_once(folder: Path, write) -> None:
 
 def _write_target(folder: Path, architecture: Architecture, tie_word_embeddings: bool, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    if architecture in ("qwen3_moe", "deepseek_v3"):
+    if architecture in ("qwen3_moe", "deepseek_v3", "kimi_k25"):
         from .tiny_families import save_family  # transformers' models take a while to import
 
         sizes = {"num_hidden_layers": NUM_TARGET_LAYERS, "tie_word_embeddings": tie_word_embeddings, **_shared_config()}

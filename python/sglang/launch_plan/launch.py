@@ -88,7 +88,8 @@ def _asked(server_args: ServerArgs, view: Any, *, network: bool) -> Asked:
         attention_tp_size=attention_tp_size,
         layers=layers,
         kv_heads=None if latent else int(target.get_total_num_kv_heads()),
-        tied=bool(getattr(target.hf_text_config, "tie_word_embeddings", False)),
+        embeds_at_end=view.speculative_algorithm == "DFLASH"
+        or bool(getattr(target.hf_text_config, "tie_word_embeddings", False)),
         stages=_stages(layers, view.pp_size),
     )
     prefill, decode = attention_backends_of(view)

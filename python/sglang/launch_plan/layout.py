@@ -20,7 +20,11 @@ _ATTENTION = re.compile(r"attn|attention")
 
 @dataclass(frozen=True)
 class Layout:
-    """Sizes of the parallel groups. ``kv_heads`` is None where keys and values are latent and belong to no head."""
+    """Sizes of the parallel groups.
+
+    ``kv_heads`` is None where keys and values are latent and belong to no head. ``embeds_at_end``: the last stage has
+    the word embedding too, as its head or for a draft that borrows it.
+    """
 
     tp_size: int
     pp_size: int
@@ -28,7 +32,7 @@ class Layout:
     attention_tp_size: int
     layers: int
     kv_heads: int | None
-    tied: bool = False
+    embeds_at_end: bool = False
     stages: tuple[tuple[int, int], ...] = ()  # first layer and the one behind the last, by pp_rank
 
     @property
@@ -71,5 +75,5 @@ class Layout:
         if _HEAD.search(name):
             return last
         if _EMBEDDING.search(name):
-            return pp_rank == 0 or (last and self.tied)
-        return pp_rank == 0  # vision towers and the like
+            return pp_rank == 0 or (last and self.embeds_at_end)
+        return True  # vision towers and the like, which upstream builds on every stage

@@ -6,7 +6,8 @@ from torch import nn
 
 from sglang.srt.layers.utils.common import PPMissingLayer
 from sglang.srt.model_executor.forward_batch_info import PPProxyTensors
-from sglang.srt.speculative.draft_tree.pipeline_capture import CARRIER, StageCapture
+from sglang.srt.runtime_context import get_parallel
+from sglang.srt.speculative.draft_tree.pipeline_capture import CARRIER, StageCapture, captures_by_stage
 
 HIDDEN, LAYERS = 4, 6
 
@@ -50,6 +51,17 @@ class Target(nn.Module):
         return Output(hidden) if is_last else PPProxyTensors({"hidden_states": hidden})
 
 
+class Wrapper(nn.Module):
+    """A vision-language model, which knows of no stages itself."""
+
+    def __init__(self, start: int, end: int):
+        super().__init__()
+        self.language_model = Target(start, end)
+
+    def forward(self, tokens, pp_proxy_tensors=None):
+        return self.language_model(tokens, pp_proxy_tensors)
+
+
 def run(ends: list[int], layer_ids: list[int], tokens: int, layer: type = Layer):
     stages = [Target(start, end, layer) for start, end in zip([0, *ends], [*ends, LAYERS], strict=True)]
     for stage in stages:
@@ -68,6 +80,21 @@ def test_each_state_arrives_once_and_in_order(ends, layer_ids, layer):
     _, states = run(ends, layer_ids, tokens=12, layer=layer)
     expected = torch.tensor([layer_id + 1.0 for layer_id in layer_ids]).repeat_interleave(HIDDEN)
     assert torch.equal(states, expected.expand(12, -1))
+
+
+@pytest.mark.parametrize("model", [Target, Wrapper])
+def test_the_capture_of_one_stage_is_replaced_where_there_are_several(model):
+    asked = []
+    configure = captures_by_stage(lambda **arguments: asked.append(arguments["dflash_target_layer_ids"]))
+    stages, layers = [model(0, 3), model(3, LAYERS)], {"dflash_target_layer_ids": [0, 3]}
+    with get_parallel().override(pp_size=2):
+        for stage in stages:
+            configure(model=stage, dflash_use_aux_hidden_state=True, is_dspark=False, **layers)
+    output = stages[1].forward(7, pp_proxy_tensors=stages[0].forward(7))
+    assert output.hidden_states.tolist() == 7 * [HIDDEN * [1.0] + HIDDEN * [4.0]] and not asked
+    with get_parallel().override(pp_size=1):
+        configure(model=stages[0], dflash_use_aux_hidden_state=True, is_dspark=False, **layers)
+    assert asked == [[0, 3]]
 
 
 def test_the_buffer_of_a_stage_has_the_width_of_what_it_receives():

@@ -11,6 +11,7 @@ from sglang.srt.utils.launch_error import LaunchError
 COMBINATIONS = {
     "--model-impl": {"model_impl": "transformers"},
     "--disaggregation-mode": {"disaggregation_mode": "prefill"},
+    "--language-only": {"language_only": True},
     "--enable-dp-attention": {"enable_dp_attention": True},
     "--speculative-adaptive": {"speculative_adaptive": True},
     "--pp-async-batch-depth": {"pp_async_batch_depth": 1},

@@ -63,8 +63,13 @@ def test_stages_hold_their_layers_and_the_ends_of_the_model() -> None:
     names = ["model.embed_tokens.weight", "model.layers.0.a", "model.layers.1.a", "model.norm.weight", "lm_head.weight"]
     held = [[STAGED.share(Tensor(name, (), 4), rank) > 0 for name in names] for rank in (0, 1)]
     assert held == [[True, True, False, False, False], [False, False, True, True, True]]
-    tied = dataclasses.replace(STAGED, tied=True)
-    assert tied.share(Tensor("model.embed_tokens.weight", (), 4), 1) == 1
+    embeds_at_end = dataclasses.replace(STAGED, embeds_at_end=True)
+    assert embeds_at_end.share(Tensor("model.embed_tokens.weight", (), 4), 1) == 1
+
+
+def test_every_stage_holds_the_vision_tower() -> None:
+    tower = Tensor("vision_tower.encoder.blocks.0.wqkv.weight", (), 4)
+    assert STAGED.share(tower, 0) == STAGED.share(tower, 1) == 4 / STAGED.tp_size
 
 
 def memory(**changes) -> Memory:

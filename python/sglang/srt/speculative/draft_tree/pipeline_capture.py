@@ -17,6 +17,7 @@ from torch import nn
 
 from sglang.srt.layers.aux_hidden_states import AuxHiddenStateList
 from sglang.srt.model_executor.forward_batch_info import PPProxyTensors
+from sglang.srt.runtime_context import get_parallel
 
 # Upstream's name for captured states between stages. With it, its graphs have a buffer for them.
 CARRIER = "dspark_hidden_states"
@@ -27,8 +28,7 @@ def captures_by_stage(configure: Callable) -> Callable:
 
     @functools.wraps(configure)
     def choose(*, model: nn.Module, dflash_use_aux_hidden_state: bool, dflash_target_layer_ids: Any, **rest: Any):
-        group = getattr(model, "pp_group", None)
-        if not dflash_use_aux_hidden_state or rest["is_dspark"] or group is None or group.world_size == 1:
+        if not dflash_use_aux_hidden_state or rest["is_dspark"] or get_parallel().pp_size == 1:
             return configure(
                 model=model,
                 dflash_use_aux_hidden_state=dflash_use_aux_hidden_state,
@@ -44,7 +44,8 @@ class StageCapture:
     """The hidden states that one stage captures of its layers.
 
     Args:
-        model: this stage's part of a causal language model: `model.model` has `layers`, `start_layer`, `end_layer`.
+        model: this stage's part of a causal language model, or of a wrapper that has one as `language_model`: its
+            decoder has `layers`, `start_layer`, `end_layer`.
         layer_ids: ascending ids of the target layers whose outputs the draft reads, of all stages.
 
     Raises ValueError for layers that capture nothing, and for the output of the last layer.
@@ -108,5 +109,5 @@ class StageCapture:
 
 
 def decoder_of(model: nn.Module) -> nn.Module:
-    """The part of a causal language model that has embedding and layers."""
+    """The part of a causal language model, or of the one inside a wrapper, that has embedding and layers."""
     return getattr(model, "language_model", model).model

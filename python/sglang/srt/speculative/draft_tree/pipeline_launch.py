@@ -17,6 +17,7 @@ ARCHITECTURES = (
     "Qwen3ForCausalLM",
     "Qwen3MoeForCausalLM",
     "DeepseekV3ForCausalLM",
+    "KimiK25ForConditionalGeneration",
 )
 
 
@@ -50,6 +51,7 @@ def _combinations(cfg: Any) -> dict[str, tuple[bool, str]]:
             "only this engine's own models capture states on any stage",
         ),
         "--disaggregation-mode": (cfg.disaggregation_mode != "null", "drafts are not sent to another server"),
+        "--language-only": (cfg.language_only, "images encoded by another server have not been tried over stages"),
         "--enable-dp-attention": (bool(cfg.enable_dp_attention), "every stage must see the same batch"),
         "--speculative-adaptive": (
             bool(cfg.speculative_adaptive),
