@@ -167,6 +167,12 @@ UNIT_TESTS = {
     "penalty-counts": {
         "draft_tree/test_penalty_counts.py": ["test_a_retracted_request_keeps_its_counts_r05"],
     },
+    "verify-graph-memory": {
+        "draft_tree/test_verify_buffers.py": [
+            "test_memory_of_a_verify_does_not_grow_with_its_width",
+            "test_widths_have_their_slots_and_masks_in_one_place",
+        ],
+    },
 }
 
 

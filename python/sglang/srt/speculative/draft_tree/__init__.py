@@ -23,7 +23,7 @@ Where the width is chosen per round, `adaptive_worker.py` is the worker: `round_
 cost and accepted, `width_controller.py` chooses from that, `width_choice.py` joins the two on one rank and lets all
 follow, `width_relay.py` brings the choice to them, `width_graphs.py` keeps backends and graphs of each width, and
 `round_costs_file.py` the costs for the next start. A round of width one is a step of plain decoding, on the constants
-of `root_only.py`.
+of `root_only.py`. `verify_buffers.py` lets all widths share what triton's graphs read.
 
 Over pipeline stages the round starts with the verify, on all stages, and ends with the draft, on the last one:
 

@@ -1,0 +1,83 @@
+"""Memory of the triton backend's graphs: rows of slots by requests, one place for all widths."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
+from sglang.srt.speculative.draft_tree import verify_buffers
+from sglang.srt.speculative.draft_tree.verify_buffers import SharedBuffer
+
+CONTEXT, HEADS, SPLITS, HEAD_DIM = 100, 2, 3, 4
+
+
+@pytest.fixture(autouse=True)
+def algorithm(monkeypatch) -> SimpleNamespace:
+    spec = SimpleNamespace(speculative_algorithm="DFLASH")
+    monkeypatch.setattr(verify_buffers, "get_spec", lambda: spec)
+    return spec
+
+
+def backend(table: torch.Tensor, width: int, *, is_draft: bool = False, window: int | None = None) -> SimpleNamespace:
+    return SimpleNamespace(
+        req_to_token=table, is_draft_runner=is_draft, num_draft_tokens=width, skip_prefill=False, device="cpu",
+        sliding_window_size=window, use_sliding_window_kv_pool=False, dllm_attention=None,
+        num_head=HEADS, max_kv_splits=SPLITS, v_head_dim=HEAD_DIM, swa_v_head_dim=None, max_context_len=CONTEXT,
+        lean_total_programs=1, lean_block_m=1,
+    )  # fmt: skip
+
+
+def init(of: SimpleNamespace, max_bs: int) -> SimpleNamespace:
+    TritonAttnBackend.init_cuda_graph_state(of, max_bs, max_bs * of.num_draft_tokens)
+    return of
+
+
+@pytest.fixture
+def table() -> torch.Tensor:
+    return torch.zeros(4, CONTEXT, dtype=torch.int32)
+
+
+def test_memory_of_a_verify_does_not_grow_with_its_width(table):
+    verify = init(backend(table, width=33), max_bs=8)
+    assert verify.cuda_graph_kv_indices.shape == (8 * CONTEXT,)
+    assert verify.cuda_graph_attn_logits.shape == (8, HEADS, SPLITS, HEAD_DIM)
+    assert verify._verify_mask.buffer.numel() == 8 * 33 * (CONTEXT + 33)
+
+
+def test_widths_have_their_slots_and_masks_in_one_place(table):
+    wide, narrow = init(backend(table, width=33), max_bs=8), init(backend(table, width=5), max_bs=8)
+    assert narrow.cuda_graph_kv_indices.data_ptr() == wide.cuda_graph_kv_indices.data_ptr()
+    assert narrow._verify_mask.buffer.data_ptr() == wide._verify_mask.buffer.data_ptr()
+    assert narrow._verify_mask.buffer.numel() == 8 * 5 * (CONTEXT + 5)
+    assert narrow._verify_mask.fits(8) and not narrow._verify_mask.fits(9)
+
+
+def test_a_larger_batch_gets_memory_of_its_own(table):
+    wide, plain = init(backend(table, width=33), max_bs=8), init(backend(table, width=1), max_bs=64)
+    assert plain.cuda_graph_kv_indices.numel() == 64 * CONTEXT
+    assert wide.cuda_graph_kv_indices.numel() == 8 * CONTEXT
+
+
+def test_target_draft_and_other_servers_share_nothing(table):
+    pointers = {
+        init(of, max_bs=8).cuda_graph_kv_indices.data_ptr()
+        for of in (backend(table, 33), backend(table, 8, is_draft=True), backend(table.clone(), 33))
+    }
+    assert len(pointers) == 3
+
+
+def test_other_algorithms_and_windows_keep_what_upstream_gives_them(table, algorithm):
+    windowed = init(backend(table, width=5, window=16), max_bs=8)
+    assert windowed.cuda_graph_kv_indices.numel() == 8 * 5 * CONTEXT
+    algorithm.speculative_algorithm = "EAGLE"
+    eagle = init(backend(table, width=5), max_bs=8)
+    assert eagle.cuda_graph_kv_indices.numel() == 8 * 5 * CONTEXT
+
+
+def test_memory_that_was_given_out_stays_with_who_has_it():
+    shared = SharedBuffer()
+    small = shared.of(4, torch.int64, "cpu").fill_(7)
+    large = shared.adopt(torch.ones(9))
+    assert small.tolist() == [7] * 4 and large.numel() == 9
+    assert shared.adopt(torch.zeros(6)).tolist() == [1] * 6
