@@ -17,8 +17,10 @@ import requests
 
 from sglang.bundled_pair.server_process import ServerProcess, find_free_port
 
+from .gpu import gpu_environment, gpu_flags
+
 STARTUP_SECONDS = 300
-# Flags that every test server gets besides its own, such as the attention backend of a GPU that has float32 kernels.
+# Flags that every test server gets besides its own, and in their place where they are the same.
 EXTRA_FLAGS = "SGLANG_TEST_SERVER_FLAGS"
 REQUEST_SECONDS = 300
 
@@ -110,7 +112,7 @@ def launch(
             host="127.0.0.1",
             port=port,
             log_path=Path(folder) / "server.log",
-            env={**os.environ, **(env or {})},
+            env={**os.environ, **gpu_environment(flags), **(env or {})},
             end_with_parent=True,  # a test run that is killed gets to no finally block
         )
         try:
@@ -134,7 +136,7 @@ def launch_on_two_nodes(
             host="127.0.0.1",
             port=port,
             log_path=Path(folder) / "node.log",
-            env={**os.environ, **(env or {})},
+            env={**os.environ, **gpu_environment(flags), **(env or {})},
             end_with_parent=True,
         )
         try:
@@ -180,7 +182,7 @@ def _arguments(model: Path | str, draft: Path | str | None, port: int, flags: di
     arguments = ["--model-path", str(model), "--host", "127.0.0.1", "--port", str(port)]
     if draft is not None:
         arguments += ["--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", str(draft)]
-    for name, value in {"max_total_tokens": 8192, "random_seed": 1, **flags}.items():
+    for name, value in {"max_total_tokens": 8192, "random_seed": 1, **gpu_flags(draft, flags), **flags}.items():
         flag = f"--{name.replace('_', '-')}"
         if value is None or value is False:
             continue
