@@ -429,16 +429,17 @@ class DraftTreeWorker(DFlashWorkerV2):
     def _flat_mask(self, host_lens: torch.Tensor, width: int) -> tuple[torch.Tensor | None, bool]:
         """Where the flat mask of this round goes, and whether its prefix columns are read.
 
-        The backend's own buffer, where its graphs look; a new one for a batch beyond it, or without graphs.
+        The backend's own buffer, where its graphs look; a new one for a batch beyond it, or without graphs. The buffer
+        is made for the longest context, and triton copies what it is given: no more than these requests can fill.
         """
         backend = self.target_worker.model_runner.attn_backend
         if (width == 1 and self.plain_steps) or getattr(backend, "reads_ancestor_mask", False):
             return None, False
         reads_prefix = not isinstance(backend, TritonAttnBackend)
+        cells = width * (int(host_lens.sum()) + len(host_lens) * width)
         mask = backend.verify_mask
         if mask is not None and mask.fits(len(host_lens)):
-            return mask.buffer, reads_prefix
-        cells = width * (int(host_lens.sum()) + len(host_lens) * width)
+            return mask.buffer if reads_prefix else mask.buffer[:cells], reads_prefix
         return torch.ones(cells, dtype=torch.bool, device=self.device), reads_prefix
 
 
