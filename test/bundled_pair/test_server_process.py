@@ -1,8 +1,10 @@
 """A server process is watched, reported on and ended with everything that it started, shown on a small HTTP server."""
 
+import random
 import socket
 import sys
 import textwrap
+from pathlib import Path
 
 import psutil
 import pytest
@@ -106,3 +108,20 @@ def test_a_port_in_use_is_named_with_the_way_out(tmp_path):
         with pytest.raises(ServerError, match=rf"port {port} on 127.0.0.1 cannot be used: .*choose another port"):
             ServerProcess([sys.executable, "-c", ""], host="127.0.0.1", port=port, log_path=tmp_path / "log")
     require_free_port("127.0.0.1", port)
+
+
+def test_a_free_port_is_none_that_a_connection_may_be_given_before_the_server_binds_it():
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = {find_free_port() for _ in range(20)}
+    assert max(ports) < lowest and len(ports) > 1
+
+
+def test_a_taken_port_is_passed_over(monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port, other = taken.getsockname()[1], find_free_port()
+        monkeypatch.setattr(random.SystemRandom, "sample", lambda self, population, k: [port, other])
+        assert find_free_port() == other
+        monkeypatch.setattr(random.SystemRandom, "sample", lambda self, population, k: [port])
+        with pytest.raises(ServerError, match="ports between 20000 and 31999 on 127.0.0.1 is free: name one"):
+            find_free_port()

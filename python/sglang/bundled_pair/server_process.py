@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ _POLL_SECONDS = 0.25
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)
+_NOT_HANDED_OUT = range(20_000, 32_000)  # Linux hands out 32768 and above unless told otherwise
 
 
 class ServerError(RuntimeError):
@@ -156,10 +158,18 @@ def require_free_port(host: str, port: int) -> None:
 
 
 def find_free_port(host: str = "127.0.0.1") -> int:
-    """Returns a TCP port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return probe.getsockname()[1]
+    """Returns a TCP port that was free a moment ago. Raises ServerError where none of many tried is.
+
+    A server binds its port once its weights are loaded. Until then any connection could be given a port that the system
+    hands out by itself, so it is none of those.
+    """
+    for port in random.SystemRandom().sample(_NOT_HANDED_OUT, k=100):
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind((host, port))
+            return port
+    raise ServerError(
+        f"none of 100 ports between {_NOT_HANDED_OUT[0]} and {_NOT_HANDED_OUT[-1]} on {host} is free: name one"
+    )
 
 
 def _reachable(host: str) -> str:
