@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import torch
 
+from sglang.srt.layers.sampling_filters import kept_by_filters
+
 logger = logging.getLogger(__name__)
 
 _LOW_32_BITS = 0xFFFFFFFF
@@ -106,36 +108,15 @@ def seeded_draws_by_token(sample: Callable) -> Callable:
     """
 
     @functools.wraps(sample)
-    def draw(
-        probs,
-        top_ks,
-        top_ps,
-        min_ps,
-        need_min_p_sampling,
-        sampling_seed,
-        positions,
-        *,
-        return_filtered_probs=False,
-        **rest,
-    ):
+    def draw(probs, top_ks, top_ps, min_ps, need_min_p_sampling, sampling_seed, positions, **options):
         if sampling_seed is None:
-            return sample(
-                probs,
-                top_ks,
-                top_ps,
-                min_ps,
-                need_min_p_sampling,
-                sampling_seed,
-                positions,
-                return_filtered_probs=return_filtered_probs,
-                **rest,
-            )
+            return sample(probs, top_ks, top_ps, min_ps, need_min_p_sampling, sampling_seed, positions, **options)
         from sglang.srt.layers.sampler import sampling_from_probs_torch
 
         ranked, ranked_ids = filtered_by_rank(probs, top_ks, top_ps, min_ps)
         kept = torch.zeros_like(probs).scatter_(1, ranked_ids, ranked)
         tokens = sampling_from_probs_torch(kept, sampling_seed, positions)
-        if not return_filtered_probs:
+        if not options.get("return_filtered_probs"):
             return tokens
         return tokens, ranked, ranked_ids.to(torch.int32), kept.gather(1, tokens.view(-1, 1).long()).view(-1)
 
@@ -157,8 +138,7 @@ def filtered_by_rank(
         Two [rows, vocab] tensors, of the dtype of `probs` and int64. Of equal ones the lower token comes first.
     """
     ranked, ranked_ids = probs.sort(dim=-1, descending=True, stable=True)
-    top_ks, top_ps, min_ps = (values.view(-1, 1) for values in (top_ks, top_ps, min_ps))
-    rank = torch.arange(probs.shape[1], device=probs.device)
-    mass_before = ranked.cumsum(dim=-1) - ranked
-    dropped = (rank >= top_ks) | ((mass_before > top_ps) & (top_ps < 1)) | (ranked < ranked[:, :1] * min_ps)
-    return ranked.masked_fill(dropped, 0.0), ranked_ids
+    # In float32 the mass before a token may come to more than 1.
+    top_ps = top_ps.masked_fill(top_ps >= 1, torch.inf)
+    kept = kept_by_filters(ranked, top_ks.view(-1, 1), top_ps.view(-1, 1), min_ps.view(-1, 1))
+    return ranked.masked_fill(~kept, 0.0), ranked_ids

@@ -9,7 +9,6 @@ from sglang.kernels.draft_tree.tree_build import DraftTree
 from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.speculative.draft_tree.width_choice import FollowedWidths, WidthChooser, chooses
 from sglang.srt.speculative.draft_tree.width_graphs import WidthGraphs
-from sglang.srt.speculative.draft_tree.width_relay import WidthChoice
 from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker, decodes
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ class AdaptiveTreeWorker(DraftTreeWorker):
 
     def __init__(self, server_args, gpu_id, nccl_port, target_worker) -> None:
         super().__init__(server_args, gpu_id, nccl_port, target_worker)
-        self._widths = FollowedWidths(self.tree.widths)
+        self.followed_widths = FollowedWidths(self.tree.widths)
         self._whole_tree: DraftTree | None = None
         self._last_width = self.tree.widths[0]
         self._graphs: WidthGraphs | None = None
@@ -45,17 +44,10 @@ class AdaptiveTreeWorker(DraftTreeWorker):
 
     def round_width(self, bs: int) -> int:
         if self._chooser is not None:
-            self._widths.want(bs, self._chooser.next_width(bs, self._last_width))
-        self._last_width = self._widths.of(bs)
+            self.followed_widths.want(bs, self._chooser.next_width(bs, self._last_width))
+        self._last_width = self.followed_widths.of(bs)
         self._use(self._last_width)
         return self._last_width
-
-    def pending_width_choices(self) -> list[WidthChoice]:
-        """For the scheduler, which asks for them once per batch on the choosing rank."""
-        return self._widths.pending()
-
-    def follow_width_choice(self, choice: WidthChoice) -> None:
-        self._widths.follow(choice)
 
     def _use(self, width: int) -> None:
         if self._graphs is not None:

@@ -53,7 +53,7 @@ def captures_widths(init_all_cuda_graphs: Callable) -> Callable:
         init_all_cuda_graphs(scheduler)
         if _relays_trees(scheduler) and scheduler.draft_worker is None:
             with torch.no_grad():  # as upstream captures
-                scheduler.draft_tree_stage.widths.init_cuda_graphs()
+                scheduler.draft_tree_stage.followed_widths.init_cuda_graphs()
 
     return capture
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from sglang.srt.managers.utils import GenerationBatchResult
     from sglang.srt.model_executor.forward_batch_info import PPProxyTensors
     from sglang.srt.server_args import ServerArgs
-    from sglang.srt.speculative.draft_tree.width_relay import WidthChoice
     from sglang.srt.speculative.pp_spec_relay import PPSpecRelayInput
 
 PATH_SCORES = "spec_next_path_scores"  # the one of a tree's tensors that EAGLE's relay has no name for
@@ -70,7 +69,7 @@ class Stage:
         self.model_runner = target_worker.model_runner
         self.device = target_worker.device
         self.round_metrics = RoundMetrics(self.tree.path_length, StageTimes(self.device, every=1))
-        self.widths = StageWidths(self.model_runner, self.tree)
+        self.followed_widths = StageWidths(self.model_runner, self.tree)
         chooser = None
         if len(self.tree.widths) > 1 and chooses():
             chooser = WidthChooser(self.tree, self.device, server_args, alike=False)
@@ -78,19 +77,12 @@ class Stage:
         self.rounds_under_way = RoundsUnderWay(chooser)
         self._columns = torch.arange(self.tree.width, device=self.device)
 
-    def pending_width_choices(self) -> list[WidthChoice]:
-        """For the scheduler, which asks for them once per batch on the choosing rank."""
-        return self.widths.pending()
-
-    def follow_width_choice(self, choice: WidthChoice) -> None:
-        self.widths.follow(choice)
-
     def end_of_round(self, result: GenerationBatchResult, node_ids: torch.Tensor) -> None:
         """The outputs of a round are here; `node_ids` [bs, depth] is what was accepted."""
         bs = len(result.accept_lens)
         width, wanted = self.rounds_under_way.end(node_ids)
         if wanted is not None:
-            self.widths.want(bs, wanted)
+            self.followed_widths.want(bs, wanted)
         result.speculative_num_draft_tokens = width
         self.round_metrics.verified(bs, width)
         self.round_metrics.count((result.accept_lens - 1).tolist())
@@ -121,7 +113,7 @@ def build_verify_input(scheduler: Scheduler, batch: ScheduleBatch) -> None:
     """For `_pp_spec_rebuild_verify_input`: a decode batch gets the verify input of its relayed trees."""
     stage = scheduler.draft_worker or scheduler.draft_tree_stage
     relayed: RelayedTrees = batch.spec_info.of([req.rid for req in batch.reqs])
-    width = stage.widths.begin_round(relayed)
+    width = stage.followed_widths.begin_round(relayed)
     if scheduler.draft_worker is None:
         stage.rounds_under_way.begin(width, relayed.trees.path_scores)
     trees = relayed.trees.of_width(width)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from sglang.srt.managers.schedule_batch import ScheduleBatch
     from sglang.srt.model_executor.forward_batch_info import ForwardBatch
-    from sglang.srt.speculative.draft_tree.width_relay import WidthChoice
 
 
 class PipelineDraftTreeWorker(DraftTreeWorker):
@@ -32,14 +31,11 @@ class PipelineDraftTreeWorker(DraftTreeWorker):
 
     def __init__(self, server_args, gpu_id, nccl_port, target_worker) -> None:
         super().__init__(server_args, gpu_id, nccl_port, target_worker)
-        self.widths = StageWidths(self.model_runner, self.tree)
+        self.followed_widths = StageWidths(self.model_runner, self.tree)
 
     def init_cuda_graphs(self) -> None:
         super().init_cuda_graphs()
-        self.widths.init_cuda_graphs()
-
-    def follow_width_choice(self, choice: WidthChoice) -> None:
-        self.widths.follow(choice)
+        self.followed_widths.init_cuda_graphs()
 
     def forward_batch_generation(
         self,
@@ -89,7 +85,7 @@ class PipelineDraftTreeWorker(DraftTreeWorker):
         # waited for.
         batch.seq_lens = result.new_seq_lens
         batch.seq_lens_cpu = batch.seq_lens_cpu + self.tree.path_length
-        if self.widths.of(len(batch.reqs)) == 1:
+        if self.followed_widths.of(len(batch.reqs)) == 1:
             lattice, trees = None, roots(result.next_draft_input.bonus_tokens)
         else:
             window = self.open_window(batch, None, self.tree.width)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import torch
 
+from sglang.srt.layers.sampling_filters import kept_by_filters
+
 
 def joint_filters(build_target_probs: Callable) -> Callable:
     """Wrap `build_speculative_verify_target_probs`, [bs * nodes, vocab] logits to [bs, nodes, vocab] probabilities.
@@ -36,10 +38,7 @@ def joint_filters(build_target_probs: Callable) -> Callable:
         vocab_size = probs.shape[-1]
         # `max_top_k` is the largest top-k of the batch: nothing behind that many tokens can be kept.
         ranked, token_ids = probs.topk(min(max_top_k or vocab_size, vocab_size), dim=-1)
-        rank = torch.arange(ranked.shape[1], device=ranked.device)
-        mass_before = ranked.cumsum(dim=-1) - ranked
-        kept = (rank < top_ks) & (mass_before <= top_ps) & (ranked >= ranked[:, :1] * min_ps)
-        ranked = torch.where(kept, ranked, 0.0)
+        ranked = torch.where(kept_by_filters(ranked, top_ks, top_ps, min_ps), ranked, 0.0)
         ranked = ranked / ranked.sum(dim=-1, keepdim=True)
         return torch.zeros_like(probs).scatter_(1, token_ids, ranked).view(bs, draft_token_num, -1)
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler
+    from sglang.srt.speculative.draft_tree.width_choice import FollowedWidths
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ def sends_width_choices(poll: Callable) -> Callable:
 
     @functools.wraps(poll)
     def poll_all(self: Scheduler) -> list:
-        choices = getattr(_follower(self), "pending_width_choices", None)
-        return [*poll(self), *(choices() if choices is not None else ())]
+        widths = _followed_widths(self)
+        return [*poll(self), *(widths.pending() if widths is not None else ())]
 
     return poll_all
 
@@ -44,12 +45,13 @@ def receives_width_choices(init_dispatcher: Callable) -> Callable:
 
         init_dispatcher(self)
         self._request_dispatcher += TypeBasedDispatcher(
-            [(WidthChoice, lambda choice: _follower(self).follow_width_choice(choice))]
+            [(WidthChoice, lambda choice: _followed_widths(self).follow(choice))]
         )
 
     return init
 
 
-def _follower(scheduler: Scheduler) -> Any:
-    """The draft's worker, or what a pipeline stage without a draft has in its place."""
-    return scheduler.draft_worker or getattr(scheduler, "draft_tree_stage", None)
+def _followed_widths(scheduler: Scheduler) -> FollowedWidths | None:
+    """Those of the draft's worker, or of what a pipeline stage without a draft has in its place."""
+    worker = scheduler.draft_worker or getattr(scheduler, "draft_tree_stage", None)
+    return getattr(worker, "followed_widths", None)
