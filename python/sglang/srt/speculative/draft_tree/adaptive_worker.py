@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from sglang.kernels.draft_tree.accept_walk import AcceptedPath
 from sglang.kernels.draft_tree.tree_build import DraftTree
 from sglang.srt.managers.utils import GenerationBatchResult
+from sglang.srt.runtime_context import get_spec
+from sglang.srt.speculative.draft_tree.round_graph import RoundGraph
 from sglang.srt.speculative.draft_tree.width_choice import FollowedWidths, WidthChooser, chooses
-from sglang.srt.speculative.draft_tree.width_graphs import WidthGraphs
+from sglang.srt.speculative.draft_tree.width_graphs import WidthGraphs, batches_for
 from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker, decodes
 
 if TYPE_CHECKING:
@@ -39,6 +41,15 @@ class AdaptiveTreeWorker(DraftTreeWorker):
     def init_cuda_graphs(self) -> None:
         super().init_cuda_graphs()
         self._graphs = WidthGraphs.of(self.model_runner, self.tree.widths, plain_steps=True)
+
+    def _capture_rounds(self) -> dict[int, RoundGraph]:
+        captured = {}
+        for width in self.tree.widths:
+            with get_spec().override(speculative_num_draft_tokens=width), batches_for(width, self.tree.widths):
+                graph = RoundGraph.of(self, width)
+            if graph is not None:
+                captured[width] = graph
+        return captured
 
     # --- the choice ------------------------------------------------------------------------------------------
 
@@ -71,6 +82,10 @@ class AdaptiveTreeWorker(DraftTreeWorker):
             return super().build_nodes(root_tokens, lattice, width)
         self._whole_tree = super().build_nodes(root_tokens, lattice, self.tree.width)
         return DraftTree(*(nodes[:, :width].contiguous() for nodes in self._whole_tree))
+
+    def replayed(self, path: AcceptedPath, path_scores: torch.Tensor, width: int) -> None:
+        if self._chooser is not None:
+            self._chooser.emitted.add(path.node_ids, path_scores, width)
 
     def accept(self, tree: DraftTree, draws: torch.Tensor) -> AcceptedPath:
         path, width = super().accept(tree, draws), tree.tokens.shape[1]

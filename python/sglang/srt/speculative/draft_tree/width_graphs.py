@@ -43,7 +43,7 @@ class WidthGraphs:
         self._runner, self._plain_steps = runner, plain_steps
         self._resources = {widths[-1]: (runner.attn_backend, runner.decode_cuda_graph_runner)}
         for width in widths[:-1]:
-            with get_spec().override(speculative_num_draft_tokens=width), _batches_for(width, widths):
+            with get_spec().override(speculative_num_draft_tokens=width), batches_for(width, widths):
                 self._resources[width] = self._build(width)
 
     @classmethod
@@ -93,7 +93,7 @@ def captures_few_wide_batches(capture: Callable) -> Callable:
         widths = _adaptive_widths(model_runner)
         if not widths:
             return capture(model_runner=model_runner)
-        with _batches_for(widths[-1], widths):
+        with batches_for(widths[-1], widths):
             return capture(model_runner=model_runner)
 
     return capture_few
@@ -105,7 +105,7 @@ def counts_rows_by_width(rows: Callable) -> Callable:
     @functools.wraps(rows)
     def most(self: ModelRunner) -> int:
         def rows_of(width: int) -> int:
-            with get_spec().override(speculative_num_draft_tokens=width), _batches_for(width, widths):
+            with get_spec().override(speculative_num_draft_tokens=width), batches_for(width, widths):
                 return rows(self)
 
         widths = _adaptive_widths(self)
@@ -120,7 +120,7 @@ def _adaptive_widths(runner: ModelRunner) -> tuple[int, ...]:
 
 
 @contextlib.contextmanager
-def _batches_for(width: int, widths: Sequence[int]) -> Iterator[None]:
+def batches_for(width: int, widths: Sequence[int]) -> Iterator[None]:
     """Within, graphs are captured for the batch sizes that use `width`."""
     config = copy.deepcopy(get_exec().graph.cuda_graph_config)
     sizes = config.decode.bs

@@ -32,6 +32,7 @@ from sglang.srt.speculative.draft_tree.lattice import (
 )
 from sglang.srt.speculative.draft_tree.node_adjustments import adjust_node_logits
 from sglang.srt.speculative.draft_tree.root_only import RootOnly
+from sglang.srt.speculative.draft_tree.round_graph import RoundGraph
 from sglang.srt.speculative.draft_tree.round_metrics import RoundMetrics
 from sglang.srt.speculative.draft_tree.stage_times import STAGES, StageTimes
 from sglang.srt.speculative.draft_tree.target_draw import draw_target_tokens
@@ -83,6 +84,7 @@ class DraftTreeWorker(DFlashWorkerV2):
             super().__init__(server_args, gpu_id, nccl_port, target_worker)
         self.speculative_num_draft_tokens = self.tree.width  # what the metrics report
         self._candidates = None
+        self.round_graphs: dict[int, RoundGraph] = {}
         self._root_only = RootOnly(self.device)
         self._columns = torch.arange(max(self.tree.block_size, self.tree.width), device=self.device)
         self.stage_times = StageTimes(self.device, every=get_observability().decode_log_interval, stages=self.stages)
@@ -104,6 +106,7 @@ class DraftTreeWorker(DFlashWorkerV2):
     def init_cuda_graphs(self) -> None:
         with self._draft_width():
             super().init_cuda_graphs()
+        self.round_graphs = self._capture_rounds()
 
     def _maybe_build_draft_sampler(self) -> CapturedLattice:
         """Tail of the draft graph, in place of upstream's argmax."""
@@ -144,6 +147,9 @@ class DraftTreeWorker(DFlashWorkerV2):
     ) -> GenerationBatchResult:
         draft_input: DFlashDraftInputV2 = batch.spec_info
         width = self.round_width(len(batch.reqs))
+        round_graph = self.round_graphs.get(width)
+        if round_graph is not None and round_graph.serves(batch):
+            return self._replay(batch, draft_input, round_graph, on_publish)
         self.stage_times.start()
         window = self.open_window(batch, draft_input, width)
         lattice = self.draft(batch, draft_input, window) if width > 1 else None
@@ -160,6 +166,42 @@ class DraftTreeWorker(DFlashWorkerV2):
         self.stage_times.end_of_stage()
         self.round_metrics.verified(len(batch.reqs), width)
         return result
+
+    def _capture_rounds(self) -> dict[int, RoundGraph]:
+        """Graphs of whole rounds, by width, as far as they can be captured."""
+        graph = RoundGraph.of(self, self.tree.width)
+        return {} if graph is None else {self.tree.width: graph}
+
+    def _replay(
+        self,
+        batch: ScheduleBatch,
+        draft_input: DFlashDraftInputV2,
+        graph: RoundGraph,
+        on_publish: Callable | None,
+    ) -> GenerationBatchResult:
+        """The same round, as one graph."""
+        window = self.open_window(batch, draft_input, graph.width)
+        with _bounded_host_lens(batch, draft_input):
+            path, path_scores, forward_batch = graph.replay(batch, draft_input.bonus_tokens, window)
+        new_seq_lens = window.prefix_lens + path.length
+        if on_publish is not None:
+            on_publish(new_seq_lens)
+        self.replayed(path, path_scores, graph.width)
+        self.round_metrics.verified(len(batch.reqs), graph.width)
+        return GenerationBatchResult(
+            logits_output=LogitsProcessorOutput(next_token_logits=None),
+            next_token_ids=path.tokens.view(-1),
+            accept_lens=path.length,
+            can_run_cuda_graph=True,
+            next_draft_input=self._make_next_draft_input_decode(bonus_tokens=path.bonus, new_seq_lens=new_seq_lens),
+            speculative_num_draft_tokens=graph.width,
+            speculative_output_stride=path.tokens.shape[1],
+            new_seq_lens=new_seq_lens,
+            extra_keep_alive_refs=[forward_batch],
+        )
+
+    def replayed(self, path: AcceptedPath, path_scores: torch.Tensor, width: int) -> None:
+        """A round went by as one graph; `path_scores` [bs, nodes] is valid until the next one."""
 
     def round_width(self, bs: int) -> int:
         """Nodes of a request that this round verifies; 1 is a step of plain decoding, for which nothing is drafted."""
@@ -188,13 +230,7 @@ class DraftTreeWorker(DFlashWorkerV2):
     def draft(self, batch: ScheduleBatch, draft_input: DFlashDraftInputV2, window: RoundWindow) -> DraftLattice:
         """One forward of the draft over `[root, mask, ...]`: the candidates of each depth."""
         bs, block_size = len(window.prefix_lens), self.tree.block_size
-        block_ids = torch.full((bs, block_size), int(self._mask_token_id), dtype=torch.int64, device=self.device)
-        block_ids[:, 0] = draft_input.bonus_tokens
-        target_model = self.target_worker.model_runner.model
-        embed = unwrap_lora_layer(_resolve_dflash_embedding_module(self.draft_model, target_model))
-        input_embeds = embed(block_ids)
-        if self._noise_embed_scale != 1.0:
-            input_embeds = input_embeds * self._noise_embed_scale
+        block_ids, input_embeds = self.draft_inputs(draft_input.bonus_tokens)
         host_lens = self._host_lens(batch, draft_input, block_size)
         forward_batch = ForwardBatch(
             forward_mode=ForwardMode.TARGET_VERIFY,
@@ -206,7 +242,7 @@ class DraftTreeWorker(DFlashWorkerV2):
             seq_lens_sum=int(host_lens.sum()),
             seq_lens_cpu=host_lens,
             positions=(window.prefix_lens[:, None] + self._block_pos_offsets).view(-1),
-            input_embeds=input_embeds.view(bs * block_size, -1),
+            input_embeds=input_embeds,
             spec_algorithm=SpeculativeAlgorithm.DFLASH,
             spec_info=self._draft_block_spec_info,
             capture_hidden_mode=CaptureHiddenMode.NULL,
@@ -220,6 +256,18 @@ class DraftTreeWorker(DFlashWorkerV2):
                 return self._draft_sampler.lattice(bs)
             hidden = output.logits_output.hidden_states.view(bs, block_size, -1)
             return self._draft_candidates()(hidden[:, 1:], block_ids[:, 0])
+
+    def draft_inputs(self, root_tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """`[root, mask, ...]` of each request, [bs, block] int64, and their embeddings [bs * block, hidden]."""
+        bs, block_size = len(root_tokens), self.tree.block_size
+        block_ids = torch.full((bs, block_size), int(self._mask_token_id), dtype=torch.int64, device=self.device)
+        block_ids[:, 0] = root_tokens
+        target_model = self.target_worker.model_runner.model
+        embed = unwrap_lora_layer(_resolve_dflash_embedding_module(self.draft_model, target_model))
+        input_embeds = embed(block_ids)
+        if self._noise_embed_scale != 1.0:
+            input_embeds = input_embeds * self._noise_embed_scale
+        return block_ids, input_embeds.view(bs * block_size, -1)
 
     def tree_build(
         self, root_tokens: torch.Tensor, lattice: DraftLattice | None, window: RoundWindow, width: int

@@ -1,0 +1,231 @@
+"""The whole decode round of greedy requests as one CUDA graph: draft, tree_build, verify, accept and commit.
+
+Launched one by one, the operations around the two forwards take the host longer than the device. Upstream's graph of
+the verify forward has hooks in front of it and behind it, and here they hold the rest of the round, so that a round is
+one replay:
+
+    head    the draft's forward over `[root, mask, ...]`, its candidates, the tree and its layout, which become the
+            inputs of the verify
+    verify  upstream's own graph
+    tail    the draws, the accepted path, the KV rows that move, the draft's KV of what was accepted
+
+Requests that sample, or whose logits are adjusted, take the stages one by one, as do batches beyond the graphs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import torch
+
+from sglang.kernels.draft_tree.accept_walk import AcceptedPath, empty_path, walk
+from sglang.kernels.draft_tree.kv_compact import accepted_slot_moves, gather_accepted
+from sglang.kernels.draft_tree.tree_build import DraftTree
+from sglang.kernels.draft_tree.tree_layout import compile_tree
+from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
+from sglang.srt.layers.logits_processor import LogitsProcessorOutput
+from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
+from sglang.srt.model_executor.forward_context import ForwardContext, forward_context
+from sglang.srt.runtime_context import get_parallel
+from sglang.srt.speculative.draft_tree.forced_acceptance import forces_acceptance
+from sglang.srt.speculative.draft_tree.lattice import DraftLattice
+from sglang.srt.speculative.draft_tree.verify import DraftTreeVerifyInput
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+from sglang.srt.speculative.spec_utils import draft_tp_context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sglang.srt.managers.schedule_batch import ScheduleBatch
+    from sglang.srt.model_executor.runner.decode_cuda_graph_runner import DecodeCudaGraphRunner
+    from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker, RoundWindow
+
+
+class RoundGraph:
+    """Graphs of rounds of one width, one per batch size that upstream captures.
+
+    Args:
+        worker: with backends, upstream's graphs of target and draft, and pools in place.
+        width: nodes that a round verifies, root included; at least 2.
+    """
+
+    def __init__(self, worker: DraftTreeWorker, width: int) -> None:
+        runner = worker.model_runner
+        self._worker, self._runner, self.width = worker, runner, width
+        self._depth = min(worker.tree.path_length, width)
+        self._block = worker.tree.block_size
+        max_bs, device = max(runner.decode_cuda_graph_runner.capture_bs), worker.device
+        columns = max(width, self._block)
+        # What a replay reads; rows of no request point at the slot that is nobody's.
+        self._roots = torch.zeros(max_bs, dtype=torch.int64, device=device)
+        self._slots = torch.zeros((max_bs, columns), dtype=torch.int64, device=device)
+        self._draft_slots = torch.zeros_like(self._slots)
+        self._rows = 0
+        # What it leaves.
+        self._path = empty_path(max_bs, self._depth, device)
+        self._path_scores = torch.zeros((max_bs, worker.tree.width), dtype=torch.float32, device=device)
+        # In the place of tokens and positions, which the head writes.
+        self._nothing = torch.zeros(max_bs * width, dtype=torch.int64, device=device)
+        self._tree: DraftTree | None = None
+        kept = runner.init_new_workspace
+        try:
+            self._backend = runner._get_attention_backend(init_new_workspace=True)
+        finally:
+            runner.init_new_workspace = kept
+        with self._hooks():
+            self._graphs: DecodeCudaGraphRunner = type(runner.decode_cuda_graph_runner)(
+                runner, attn_backend=self._backend, speculative_num_draft_tokens=width
+            )
+
+    @classmethod
+    def of(cls, worker: DraftTreeWorker, width: int) -> RoundGraph | None:
+        """None where a round cannot be captured: no graphs, several ranks, or backends that plan on the host."""
+        graphs = worker.model_runner.decode_cuda_graph_runner, worker.draft_model_runner.decode_cuda_graph_runner
+        backends = worker.model_runner.attn_backend, worker.draft_model_runner.attn_backend
+        captures = all(hasattr(each, "captured_req_width") for each in graphs)
+        plans_on_device = all(isinstance(each, TritonAttnBackend) for each in backends)
+        several = get_parallel().tp_size > 1 or get_parallel().pp_size > 1
+        if width == 1 or several or not captures or not plans_on_device:
+            return None
+        return cls(worker, width)
+
+    @contextlib.contextmanager
+    def _hooks(self) -> Iterator[None]:
+        heads, tails = self._runner.capture_head_hooks, self._runner.capture_tail_hooks
+        heads.append(self._draft_and_build)
+        tails.append(self._accept_and_commit)
+        try:
+            yield
+        finally:
+            heads.remove(self._draft_and_build)
+            tails.remove(self._accept_and_commit)
+
+    # --- captured --------------------------------------------------------------------------------------------
+
+    def _draft_and_build(self, graphs: DecodeCudaGraphRunner, forward_batch: ForwardBatch) -> None:
+        roots, prefix_lens = self._roots[: forward_batch.batch_size], forward_batch.seq_lens
+        lattice = self._draft(roots, forward_batch)
+        whole = self._worker.best_tree(roots, lattice, self._worker.tree.width)
+        self._path_scores[: len(roots)].copy_(whole.path_scores)
+        self._tree = DraftTree(*(nodes[:, : self.width].contiguous() for nodes in whole))
+        mask = self._backend.verify_mask.buffer
+        layout = compile_tree(self._tree.parents, self._tree.depths, prefix_lens, mask, write_prefix=False)
+        forward_batch.input_ids.copy_(self._tree.tokens.view(-1))
+        forward_batch.positions.copy_(layout.positions.view(-1))
+
+    def _draft(self, roots: torch.Tensor, target: ForwardBatch) -> DraftLattice:
+        """`DraftTreeWorker.draft` on the rows of `target`, with the draft's attention planned in the graph."""
+        worker, bs = self._worker, len(roots)
+        draft_runner = worker.draft_model_runner
+        block_ids, input_embeds = worker.draft_inputs(roots)
+        draft_batch = ForwardBatch(
+            forward_mode=ForwardMode.TARGET_VERIFY,
+            batch_size=bs,
+            input_ids=block_ids.view(-1),
+            req_pool_indices=target.req_pool_indices,
+            seq_lens=target.seq_lens,
+            seq_lens_cpu=target.seq_lens_cpu,
+            seq_lens_sum=target.seq_lens_sum,
+            orig_seq_lens=target.seq_lens,
+            out_cache_loc=self._draft_slots[:bs, : self._block].reshape(-1),
+            positions=(target.seq_lens[:, None] + worker._block_pos_offsets).view(-1).to(torch.int64),
+            input_embeds=input_embeds,
+            return_logprob=False,
+            spec_algorithm=SpeculativeAlgorithm.DFLASH,
+            spec_info=worker._draft_block_spec_info,
+            capture_hidden_mode=CaptureHiddenMode.NULL,
+            can_run_decode_cuda_graph=True,
+            global_forward_mode=ForwardMode.TARGET_VERIFY,
+        )
+        draft_runner.kv_index_translator.bind_runner_slots(draft_batch)
+        backend = draft_runner.attn_backend
+        context = ForwardContext(attn_backend=backend)
+        with draft_tp_context(worker.draft_parallel_layout), forward_context(context, forward_batch=draft_batch):
+            backend.init_forward_metadata_out_graph(draft_batch, in_capture=True)
+            output = draft_runner.model.forward(
+                draft_batch.input_ids, draft_batch.positions, draft_batch, input_embeds=input_embeds
+            )
+            hidden = output.hidden_states.view(bs, self._block, -1)
+            return worker._draft_candidates()(hidden[:, 1:], roots)
+
+    def _accept_and_commit(
+        self, graphs: DecodeCudaGraphRunner, output: LogitsProcessorOutput, forward_batch: ForwardBatch, tokens: int
+    ) -> None:
+        worker, bs, depth, tree = self._worker, forward_batch.batch_size, self._depth, self._tree
+        draws = output.next_token_logits.argmax(dim=-1).view(bs, self.width)
+        path = walk(tree.tokens, tree.parents, draws, depth, out=self._rows_of_path(bs))
+        moves = accepted_slot_moves(self._slots[:bs, : self.width], path.node_ids)
+        self._runner.token_to_kv_pool_allocator.get_kvcache().move_kv_cache(*moves)
+        hidden = output.hidden_states.view(bs, self.width, -1)
+        draft_slots = self._draft_slots[:bs, :depth]
+        worker._append_target_hidden_to_draft_kv_by_loc(
+            target_hidden=gather_accepted(hidden, path.node_ids).view(bs * depth, -1),
+            cache_loc=draft_slots.reshape(-1),
+            cache_loc_2d=draft_slots.reshape(bs, depth),
+            positions=(forward_batch.seq_lens[:, None] + worker._block_pos_offsets[:depth]).view(-1),
+            commit_lens=path.length,
+        )
+
+    def _rows_of_path(self, bs: int) -> AcceptedPath:
+        return AcceptedPath(*(field[:bs] for field in self._path))
+
+    # --- replayed --------------------------------------------------------------------------------------------
+
+    def serves(self, batch: ScheduleBatch) -> bool:
+        """Whether an argmax per node is all that the requests of `batch` ask for."""
+        return (
+            len(batch.reqs) <= self._graphs.max_bs
+            and not forces_acceptance()
+            and not batch.return_hidden_states
+            and self._worker._can_skip_verify_logits(batch, batch.sampling_info)
+        )
+
+    def replay(
+        self, batch: ScheduleBatch, roots: torch.Tensor, window: RoundWindow
+    ) -> tuple[AcceptedPath, torch.Tensor, ForwardBatch]:
+        """One round: the accepted path [bs, depth], the path scores of the trees [bs, nodes], and the verify batch.
+
+        Args:
+            batch: a decode batch that `serves` allows; its host lengths bound what is written.
+            roots: [bs] int64.
+            window: of this width; its slots are planned, its mask is not used.
+        """
+        bs = len(batch.reqs)
+        self._load(bs, roots, window)
+        verify_input = DraftTreeVerifyInput(
+            draft_token=self._nothing[: bs * self.width],
+            positions=self._nothing[: bs * self.width],
+            draft_token_num=self.width,
+            custom_mask=self._backend.verify_mask.buffer[:0],  # the graph's own, where the head writes it
+            kv_loc_plan=window.plan,
+            kv_loc_cols=slice(0, self.width),
+        )
+        batch.out_cache_loc = window.slots[:, : self.width].reshape(-1)
+        with self._in_use():
+            forward_batch, _ = verify_input.prepare_for_verify(batch, self._worker.target_worker)
+            self._worker.target_forward(forward_batch)
+        # The next replay writes over them while the host may still wait for a copy.
+        path = AcceptedPath(*(field.clone() for field in self._rows_of_path(bs)))
+        return path, self._path_scores[:bs], forward_batch
+
+    def _load(self, bs: int, roots: torch.Tensor, window: RoundWindow) -> None:
+        if bs < self._rows:  # what larger batches left would be written to
+            self._slots[bs : self._rows].zero_()
+            self._draft_slots[bs : self._rows].zero_()
+        self._rows = bs
+        self._roots[:bs].copy_(roots)
+        self._slots[:bs].copy_(window.slots)
+        translator = self._worker.draft_model_runner.kv_index_translator
+        ids = window.plan.write_ids(translator, cols=slice(0, window.slots.shape[1]))
+        self._draft_slots[:bs].copy_(ids.view(window.slots.shape))
+
+    @contextlib.contextmanager
+    def _in_use(self) -> Iterator[None]:
+        runner = self._runner
+        kept = runner.attn_backend, runner.decode_cuda_graph_runner
+        runner.attn_backend, runner.decode_cuda_graph_runner = self._backend, self._graphs
+        try:
+            yield
+        finally:
+            runner.attn_backend, runner.decode_cuda_graph_runner = kept
