@@ -27,7 +27,7 @@ from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 from sglang.srt.layers.logits_processor import LogitsProcessorOutput
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
 from sglang.srt.model_executor.forward_context import ForwardContext, forward_context
-from sglang.srt.runtime_context import get_parallel
+from sglang.srt.runtime_context import get_exec, get_parallel
 from sglang.srt.speculative.draft_tree.forced_acceptance import forces_acceptance
 from sglang.srt.speculative.draft_tree.lattice import DraftLattice
 from sglang.srt.speculative.draft_tree.verify import DraftTreeVerifyInput
@@ -55,7 +55,7 @@ class RoundGraph:
         self._worker, self._runner, self.width = worker, runner, width
         self._depth = min(worker.tree.path_length, width)
         self._block = worker.tree.block_size
-        max_bs, device = max(runner.decode_cuda_graph_runner.capture_bs), worker.device
+        max_bs, device = max(get_exec().graph.cuda_graph_config.decode.bs), worker.device
         columns = max(width, self._block)
         # What a replay reads; rows of no request point at the slot that is nobody's.
         self._roots = torch.zeros(max_bs, dtype=torch.int64, device=device)
