@@ -168,7 +168,7 @@ def test_r34_kernels_of_two_toolkits_lie_apart_and_of_two_spellings_together(tmp
     folders = []
     for home in (first, second, tmp_path / "link"):
         flashinfer_toolchain.chosen_toolkit.cache_clear()
-        for variable in ("FLASHINFER_WORKSPACE_BASE", "FLASHINFER_CUDA_ARCH_LIST"):
+        for variable in ("CUDA_PATH", "FLASHINFER_WORKSPACE_BASE", "FLASHINFER_CUDA_ARCH_LIST"):
             monkeypatch.delenv(variable, raising=False)
         monkeypatch.setenv("CUDA_HOME", str(home))
         launch(monkeypatch)

@@ -67,6 +67,7 @@ def load() -> None:
 
     DFlashWorkerV2.forward_batch_generation = forward_batch_generation
     DFlashWorkerV2._greedy_sample_from_vocab_parallel_head = propose_from_script
+    DFlashWorkerV2._maybe_build_draft_sampler = lambda self: None  # it would propose inside the draft's CUDA graph
     _load_for_trees()
     if EVERY_WIDTH in os.environ:
         _want_every_width()
@@ -104,38 +105,85 @@ def _poison_free_slots() -> None:
 
 def _load_for_trees() -> None:
     try:
+        from sglang.srt.speculative.draft_tree import lattice
+        from sglang.srt.speculative.draft_tree.round_graph import RoundGraph
         from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker
     except ImportError:  # the pristine release
         return
-    draft = DraftTreeWorker.draft
+    # Candidates are computed inside CUDA graphs, which replay no Python: what to propose waits in tensors.
+    wanted = _Wanted()
+    for candidates in (lattice.HeadCandidates, lattice.SelectorCandidates):
+        candidates.__call__ = _then(candidates.__call__, wanted.place)
+    DraftTreeWorker.draft = _first(DraftTreeWorker.draft, wanted.read)
+    RoundGraph.replay = _first(RoundGraph.replay, wanted.read)
 
-    @functools.wraps(draft)
-    def draft_from_script(self, batch, *args, **kwargs):
-        lattice = draft(self, batch, *args, **kwargs)
-        token_ids, scores = lattice.token_ids.clone(), lattice.scores.clone()
-        script = _read(os.environ[SCRIPT])
+
+def _first(method, read):
+    @functools.wraps(method)
+    def reading(self, batch, *args, **kwargs):
+        read(batch)
+        return method(self, batch, *args, **kwargs)
+
+    return reading
+
+
+def _then(method, place):
+    @functools.wraps(method)
+    def placing(self, *args, **kwargs):
+        return place(method(self, *args, **kwargs))
+
+    return placing
+
+
+class _Wanted:
+    """What the script wants to stand in the lattice of a round: a token per row and depth, or -1."""
+
+    _ROWS, _NONE = 512, -1
+
+    def __init__(self) -> None:
+        self._tokens = self._second_best_at = None
+
+    def read(self, batch) -> None:
+        """Before a round, on the host: the script's tokens of each request, and where they are only second best."""
+        import torch
+
+        if self._tokens is None:  # the first lattice makes the tensors; without graphs that is one of this round
+            self._batch = batch
+            return
+        depths, script = self._tokens.shape[1], _read(os.environ[SCRIPT])
+        tokens = torch.full((len(batch.reqs), depths), self._NONE)
+        second = torch.full((len(batch.reqs),), self._NONE)
         for row, (req, prefix) in enumerate(zip(batch.reqs, batch.seq_lens.tolist(), strict=True)):
-            proposals = token_ids[row, :, 0].clone()
-            if _follow(proposals, req, prefix + 1 - len(req.origin_input_ids), script):
-                _place(token_ids[row], scores[row], proposals, req.decode_batch_idx)
-        return lattice._replace(token_ids=token_ids, scores=scores)
+            if _follow(tokens[row], req, prefix + 1 - len(req.origin_input_ids), script):
+                second[row] = req.decode_batch_idx % (depths + 1)
+        self._tokens[: len(tokens)].copy_(tokens)
+        self._second_best_at[: len(tokens)].copy_(second)
 
-    DraftTreeWorker.draft = draft_from_script
+    def place(self, lattice):
+        """`lattice` with the wanted tokens: second best at one depth, best at all others.
 
+        Scores become the same at every depth, so that deep paths have a place in small trees.
+        """
+        import torch
 
-def _place(candidates, scores, tokens, round_number: int) -> None:
-    """Put `tokens` [depths] among `candidates` [depths, topk], second best at one depth and best at all others.
-
-    `scores` like `candidates` become the same at every depth, so that deep paths have a place in small trees.
-    """
-    depths, topk = candidates.shape
-    for depth, token in enumerate(tokens.tolist()):
-        scores[depth] = -0.5 * scores.new_tensor(range(topk))
-        rank = min(int(depth == round_number % (depths + 1)), topk - 1)
-        here = (candidates[depth] == token).nonzero()
-        if len(here):
-            candidates[depth, here[0, 0]] = candidates[depth, rank]
-        candidates[depth, rank] = token
+        candidates, device = lattice.token_ids, lattice.token_ids.device
+        rows, depths, topk = candidates.shape
+        if self._tokens is None:
+            with torch.inference_mode(False):  # `read` writes to them outside of it
+                self._tokens = torch.full((self._ROWS, depths), self._NONE, device=device)
+                self._second_best_at = torch.full((self._ROWS,), self._NONE, device=device)
+            if hasattr(self, "_batch"):
+                self.read(self._batch)
+        wanted, second = self._tokens[:rows, :, None], self._second_best_at[:rows, None, None]
+        known = second != self._NONE
+        tokens = torch.where(wanted == self._NONE, candidates[:, :, :1], wanted)
+        at_depth = torch.arange(depths, device=device)[None, :, None]
+        rank = (at_depth == second).long().clamp(max=topk - 1)
+        placed = torch.where(candidates == tokens, candidates.gather(2, rank), candidates).scatter(2, rank, tokens)
+        falling = -0.5 * torch.arange(topk, device=device)
+        return lattice._replace(
+            token_ids=torch.where(known, placed, candidates), scores=torch.where(known, falling, lattice.scores)
+        )
 
 
 def _read(path: str) -> dict[tuple[int, ...], list[int]]:

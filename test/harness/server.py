@@ -182,7 +182,7 @@ def _arguments(model: Path | str, draft: Path | str | None, port: int, flags: di
     arguments = ["--model-path", str(model), "--host", "127.0.0.1", "--port", str(port)]
     if draft is not None:
         arguments += ["--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", str(draft)]
-    for name, value in {"max_total_tokens": 8192, "random_seed": 1, **gpu_flags(draft, flags), **flags}.items():
+    for name, value in {"max_total_tokens": 8192, "random_seed": 1, **gpu_flags(model, draft, flags), **flags}.items():
         flag = f"--{name.replace('_', '-')}"
         if value is None or value is False:
             continue

@@ -5,11 +5,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from harness.device import on_the_cpu_platform
 from sglang.srt.layers.radix_attention import AttentionType
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.platforms.cpu_reference.attention import CpuReferenceAttention
 from sglang.srt.platforms.cpu_reference.kv_pool import CpuReferenceMHAPool
+
+pytestmark = on_the_cpu_platform
 
 HEADS, DIM, WINDOW, BLOCK = 2, 4, 8, 4
 SLOTS, WINDOWED_SLOTS = 128, 40

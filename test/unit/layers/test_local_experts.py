@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from harness.device import DEVICE
 from sglang.srt.layers.moe.fused_moe_native import moe_forward_native
 from sglang.srt.layers.moe.topk import StandardTopKOutput
 
@@ -37,10 +38,11 @@ def test_r29_partial_sums_of_all_ranks_equal_one_rank(ranks: int) -> None:
         for weight, expert in zip(weights[token], ids[token], strict=True):
             gate, up = (gate_up[expert] @ x[token]).chunk(2)
             expected[token] += weight * (down[expert] @ (torch.nn.functional.silu(gate) * up))
+    x, gate_up, down, weights, ids, scores = (each.to(DEVICE) for each in (x, gate_up, down, weights, ids, scores))
     found = torch.zeros_like(x)
     for rank in range(ranks):
         first = rank * EXPERTS // ranks
         local = torch.where((ids >= first) & (ids < first + EXPERTS // ranks), ids - first, -1)
         choice = StandardTopKOutput(weights, local, scores)
         found += moe_forward_native(layer(gate_up, down, ranks, rank), x, choice, CONFIG)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found.cpu(), expected)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import importlib.util
+import importlib
 import logging
 from collections.abc import Callable
 
@@ -55,7 +56,7 @@ def hashes_without_sgl_kernel(murmur_hash32: Callable) -> Callable:
 
     @functools.wraps(murmur_hash32)
     def hash_columns(seed, positions, col_indices):
-        if seed.device.type == "cpu" and not has_sgl_kernel():
+        if seed.device.type == "cpu" and not has_cpu_hash():
             return murmur_hash32_torch(seed, positions, col_indices)
         return murmur_hash32(seed, positions, col_indices)
 
@@ -63,9 +64,11 @@ def hashes_without_sgl_kernel(murmur_hash32: Callable) -> Callable:
 
 
 @functools.cache
-def has_sgl_kernel() -> bool:
-    """Whether the package of compiled kernels is installed."""
-    return importlib.util.find_spec("sgl_kernel") is not None
+def has_cpu_hash() -> bool:
+    """Whether upstream's compiled kernels hash on a CPU: their package may be absent, or hold those of a GPU alone."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("sgl_kernel")
+    return hasattr(torch.ops.sgl_kernel, "murmur_hash32_cpu")
 
 
 def eager_on_cpu(multinomial_with_seed: Callable) -> Callable:
