@@ -17,6 +17,7 @@ from sglang.kernels.draft_tree.accept_walk import empty_path
 from sglang.kernels.draft_tree.accept_walk_triton import launch_walk
 from sglang.kernels.draft_tree.candidates_triton import launch_top_candidates
 from sglang.kernels.draft_tree.kv_compact_triton import launch_move_rows
+from sglang.kernels.draft_tree.stamp_triton import launch_stamp
 from sglang.kernels.draft_tree.tree_build import empty_tree
 from sglang.kernels.draft_tree.tree_build_triton import launch_build_tree
 from sglang.kernels.draft_tree.tree_layout import empty_layout
@@ -70,6 +71,7 @@ LAUNCHES = {
     "accept_walk": (accept_walk, {"_walk_kernel"}),
     "kv_compact of words": (lambda: kv_compact(8), {"_move_rows_kernel"}),
     "kv_compact of bytes": (lambda: kv_compact(1), {"_move_rows_kernel"}),
+    "stamp": (lambda: launch_stamp(torch.zeros(6, dtype=torch.int64), 2), {"_stamp_kernel"}),
 }
 
 

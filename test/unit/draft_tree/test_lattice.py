@@ -66,8 +66,9 @@ def test_a_selectors_steps_become_conditional_log_probabilities(monkeypatch):
     assert tree.parents[0].tolist() == [-1, 0, 1, 0, 3]
 
 
+@pytest.mark.parametrize("length", [3, torch.tensor([3])], ids=["a number", "a tensor, for graphs"])
 @pytest.mark.parametrize("mode, expected", [("fixed", [FIXED_TOKEN] * 3), ("real-draft-token", [30, 31, 77])])
-def test_forced_acceptance_takes_the_best_path_of_a_tree_that_begins_with_it(monkeypatch, mode, expected):
+def test_forced_acceptance_takes_the_best_path_of_a_tree_that_begins_with_it(monkeypatch, mode, expected, length):
     monkeypatch.setattr(forced_acceptance, "SIMULATE_ACC_TOKEN_MODE", mode)
     ids = torch.tensor([[[30, 40], [31, 41], [32, 42]]])
     uniform = torch.full((1, 3, 2), -0.7)
@@ -75,6 +76,6 @@ def test_forced_acceptance_takes_the_best_path_of_a_tree_that_begins_with_it(mon
     assert uniform.eq(-0.7).all(), "the draft's own buffers stay as they are"
     tree = build_tree(torch.tensor([5]), lattice.token_ids, lattice.scores, 5)
     assert tree.parents[0, :4].tolist() == [-1, 0, 1, 2]
-    path = forced_path(tree, torch.full((1, 6), 77), depth=4, length=3)
+    path = forced_path(tree, torch.full((1, 6), 77), depth=4, length=length)
     assert path.node_ids.tolist() == [[0, 1, 2, -1]] and path.length.tolist() == [3]
     assert path.tokens.tolist() == [[*expected, 0]] and path.bonus.tolist() == expected[-1:]

@@ -1,6 +1,7 @@
 """Counts of rounds by depth, and times of stages."""
 
 import pytest
+import torch
 
 from sglang.srt.speculative.draft_tree import device_clock
 from sglang.srt.speculative.draft_tree.round_metrics import RoundMetrics
@@ -33,3 +34,24 @@ def test_every_so_many_rounds_are_timed_and_unfinished_ones_forgotten(monkeypatc
     assert times.mean_milliseconds() == pytest.approx(dict.fromkeys(STAGES, 1.0))
     assert times.rounds == 2
     assert next(clock) == 6 + 3 + 6  # the clock is read in timed rounds alone
+
+
+def test_rounds_that_stamp_themselves_are_timed_as_often_and_keep_their_own_stamps():
+    times = StageTimes("cpu", every=2)
+    stamps = torch.zeros(1 + len(STAGES), dtype=torch.int64)
+    for milliseconds in (1, 100, 3):  # the second is not timed
+        stamps.copy_(torch.arange(1 + len(STAGES)) * milliseconds * 1_000_000)  # in place, as a replay does
+        times.add_stamped(stamps)
+    assert times.mean_milliseconds() == pytest.approx(dict.fromkeys(STAGES, 2.0))
+    assert times.rounds == 2
+
+
+def test_stages_and_whole_rounds_take_turns_at_being_timed():
+    times = StageTimes("cpu", every=2)
+    for _ in range(2):
+        times.start()
+        for _ in STAGES:
+            times.end_of_stage()
+        times.add_stamped(torch.zeros(1 + len(STAGES), dtype=torch.int64))
+    times.mean_milliseconds()
+    assert times.rounds == 2

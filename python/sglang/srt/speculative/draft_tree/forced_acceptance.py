@@ -36,28 +36,31 @@ def with_certain_path(lattice: DraftLattice) -> DraftLattice:
     return DraftLattice(lattice.token_ids, scores, pair_scores)
 
 
-def forced_path(tree: DraftTree, draws: torch.Tensor, depth: int, length: int | None = None) -> AcceptedPath:
+def forced_length(depth: int) -> int:
+    """Tokens that this round emits, at most `depth`, drawn as the environment variables say."""
+    return sample_simulated_acc_len(SIMULATE_ACC_LEN, SIMULATE_ACC_METHOD, depth)
+
+
+def forced_path(tree: DraftTree, draws: torch.Tensor, depth: int, length: int | torch.Tensor) -> AcceptedPath:
     """The first `length` nodes of each tree, which are a path in a tree of `with_certain_path`.
 
     Args:
         draws: [bs, nodes] int64, the target's token after every node; one of them is the bonus token.
         depth: columns of the result.
-        length: tokens to emit, at most `depth`; by default drawn as the environment variables say.
+        length: tokens to emit, at most `depth`; on the device, [1] integer, where a CUDA graph reads it.
     """
-    if length is None:
-        length = sample_simulated_acc_len(SIMULATE_ACC_LEN, SIMULATE_ACC_METHOD, depth)
     bs = len(draws)
     column = torch.arange(depth, device=draws.device).expand(bs, depth)
-    accepted = column < length
+    accepted, last = column < length, column == length - 1
     emitted = torch.full_like(column, FIXED_TOKEN)
     if SIMULATE_ACC_TOKEN_MODE == "real-draft-token":
         following = tree.tokens[:, 1 : depth + 1]
         emitted[:, : following.shape[1]] = following
-        emitted[:, length - 1] = draws[:, length - 1]
+        emitted = torch.where(last, draws[:, :depth], emitted)
     emitted = emitted.masked_fill(~accepted, 0)
     return AcceptedPath(
         node_ids=column.masked_fill(~accepted, -1),
-        length=torch.full((bs,), length, dtype=torch.int32, device=draws.device),
+        length=accepted.sum(dim=1, dtype=torch.int32),
         tokens=emitted,
-        bonus=emitted[:, length - 1].clone(),
+        bonus=emitted.masked_fill(~last, 0).sum(dim=1),
     )

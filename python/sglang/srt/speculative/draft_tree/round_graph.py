@@ -21,6 +21,7 @@ import torch
 
 from sglang.kernels.draft_tree.accept_walk import AcceptedPath, empty_path, walk
 from sglang.kernels.draft_tree.kv_compact import accepted_slot_moves, gather_accepted
+from sglang.kernels.draft_tree.stamp import stamp
 from sglang.kernels.draft_tree.tree_build import DraftTree
 from sglang.kernels.draft_tree.tree_layout import compile_tree
 from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
@@ -28,8 +29,9 @@ from sglang.srt.layers.logits_processor import LogitsProcessorOutput
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
 from sglang.srt.model_executor.forward_context import ForwardContext, forward_context
 from sglang.srt.runtime_context import get_exec, get_parallel
-from sglang.srt.speculative.draft_tree.forced_acceptance import forces_acceptance
+from sglang.srt.speculative.draft_tree.forced_acceptance import forced_length, forced_path, forces_acceptance
 from sglang.srt.speculative.draft_tree.lattice import DraftLattice
+from sglang.srt.speculative.draft_tree.stage_times import STAGES
 from sglang.srt.speculative.draft_tree.verify import DraftTreeVerifyInput
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang.srt.speculative.spec_utils import draft_tp_context
@@ -62,8 +64,10 @@ class RoundGraph:
         self._slots = torch.zeros((max_bs, columns), dtype=torch.int64, device=device)
         self._draft_slots = torch.zeros_like(self._slots)
         self._rows = 0
+        self._forced_length = torch.ones(1, dtype=torch.int64, device=device)
         # What it leaves.
         self._path = empty_path(max_bs, self._depth, device)
+        self.stamps = torch.zeros(1 + len(STAGES), dtype=torch.int64, device=device)  # see StageTimes.add_stamped
         self._path_scores = torch.zeros((max_bs, worker.tree.width), dtype=torch.float32, device=device)
         # In the place of tokens and positions, which the head writes.
         self._nothing = torch.zeros(max_bs * width, dtype=torch.int64, device=device)
@@ -105,7 +109,9 @@ class RoundGraph:
 
     def _draft_and_build(self, graphs: DecodeCudaGraphRunner, forward_batch: ForwardBatch) -> None:
         roots, prefix_lens = self._roots[: forward_batch.batch_size], forward_batch.seq_lens
+        stamp(self.stamps, 0)
         lattice = self._draft(roots, forward_batch)
+        stamp(self.stamps, 1)
         whole = self._worker.best_tree(roots, lattice, self._worker.tree.width)
         self._path_scores[: len(roots)].copy_(whole.path_scores)
         self._tree = DraftTree(*(nodes[:, : self.width].contiguous() for nodes in whole))
@@ -113,6 +119,7 @@ class RoundGraph:
         layout = compile_tree(self._tree.parents, self._tree.depths, prefix_lens, mask, write_prefix=False)
         forward_batch.input_ids.copy_(self._tree.tokens.view(-1))
         forward_batch.positions.copy_(layout.positions.view(-1))
+        stamp(self.stamps, 2)
 
     def _draft(self, roots: torch.Tensor, target: ForwardBatch) -> DraftLattice:
         """`DraftTreeWorker.draft` on the rows of `target`, with the draft's attention planned in the graph."""
@@ -152,9 +159,10 @@ class RoundGraph:
     def _accept_and_commit(
         self, graphs: DecodeCudaGraphRunner, output: LogitsProcessorOutput, forward_batch: ForwardBatch, tokens: int
     ) -> None:
-        worker, bs, depth, tree = self._worker, forward_batch.batch_size, self._depth, self._tree
-        draws = output.next_token_logits.argmax(dim=-1).view(bs, self.width)
-        path = walk(tree.tokens, tree.parents, draws, depth, out=self._rows_of_path(bs))
+        worker, bs, depth = self._worker, forward_batch.batch_size, self._depth
+        stamp(self.stamps, 3)
+        path = self._accept(output.next_token_logits.argmax(dim=-1).view(bs, self.width))
+        stamp(self.stamps, 4)
         moves = accepted_slot_moves(self._slots[:bs, : self.width], path.node_ids)
         self._runner.token_to_kv_pool_allocator.get_kvcache().move_kv_cache(*moves)
         hidden = output.hidden_states.view(bs, self.width, -1)
@@ -166,6 +174,15 @@ class RoundGraph:
             positions=(forward_batch.seq_lens[:, None] + worker._block_pos_offsets[:depth]).view(-1),
             commit_lens=path.length,
         )
+        stamp(self.stamps, 5)
+
+    def _accept(self, draws: torch.Tensor) -> AcceptedPath:
+        path = self._rows_of_path(len(draws))
+        if not forces_acceptance():
+            return walk(self._tree.tokens, self._tree.parents, draws, self._depth, out=path)
+        for rows, forced in zip(path, forced_path(self._tree, draws, self._depth, self._forced_length), strict=True):
+            rows.copy_(forced)
+        return path
 
     def _rows_of_path(self, bs: int) -> AcceptedPath:
         return AcceptedPath(*(field[:bs] for field in self._path))
@@ -176,7 +193,6 @@ class RoundGraph:
         """Whether an argmax per node is all that the requests of `batch` ask for."""
         return (
             len(batch.reqs) <= self._graphs.max_bs
-            and not forces_acceptance()
             and not batch.return_hidden_states
             and self._worker._can_skip_verify_logits(batch, batch.sampling_info)
         )
@@ -215,6 +231,8 @@ class RoundGraph:
             self._draft_slots[bs : self._rows].zero_()
         self._rows = bs
         self._roots[:bs].copy_(roots)
+        if forces_acceptance():
+            self._forced_length.fill_(forced_length(self._depth))
         self._slots[:bs].copy_(window.slots)
         translator = self._worker.draft_model_runner.kv_index_translator
         ids = window.plan.write_ids(translator, cols=slice(0, window.slots.shape[1]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
+from typing import Any
 
 import torch
 
@@ -14,7 +16,8 @@ STAGES = ("draft", "tree_build", "verify", "accept", "commit")
 class StageTimes:
     """Marks the ends of the stages of every `every`-th round; a server's is `--decode-log-interval`.
 
-    See DeviceClock for whose time it is. `stages` are named in the order in which a round ends them.
+    See DeviceClock for whose time it is; a round that is one CUDA graph stamps its stages itself. `stages` are named in
+    the order in which a round ends them.
     """
 
     def __init__(self, device: torch.device | str, every: int, stages: tuple[str, ...] = STAGES) -> None:
@@ -24,6 +27,7 @@ class StageTimes:
         self._round = 0
         self._open: list | None = None
         self._waiting: deque[list] = deque()
+        self._stamped: deque[tuple[torch.Tensor, Any]] = deque()
         self._milliseconds = dict.fromkeys(stages, 0.0)
         self._rounds = 0
 
@@ -42,6 +46,18 @@ class StageTimes:
             self._waiting.append(self._open)
             self._open = None
 
+    def add_stamped(self, stamps: torch.Tensor) -> None:
+        """A whole round at once: `stamps` [1 + stages] int64 nanoseconds, its start and the ends of its stages.
+
+        They are copied without waiting, in the order of the current stream.
+        """
+        self._collect()
+        if self._round % self._every == 0:
+            copied = torch.empty(stamps.shape, dtype=stamps.dtype, pin_memory=stamps.is_cuda)
+            copied.copy_(stamps, non_blocking=True)
+            self._stamped.append((copied, self._clock.mark()))
+        self._round += 1
+
     def mean_milliseconds(self) -> dict[str, float]:
         """Mean time of each stage over the rounds that were measured; empty before the first."""
         self._collect()
@@ -57,6 +73,12 @@ class StageTimes:
     def _collect(self) -> None:
         while self._waiting and self._clock.has_passed(self._waiting[0][-1]):
             marks = self._waiting.popleft()
-            for stage, begin, end in zip(self._stages, marks, marks[1:], strict=False):
-                self._milliseconds[stage] += self._clock.milliseconds(begin, end)
-            self._rounds += 1
+            self._add([self._clock.milliseconds(begin, end) for begin, end in pairwise(marks)])
+        while self._stamped and self._clock.has_passed(self._stamped[0][1]):
+            stamps, _ = self._stamped.popleft()
+            self._add((stamps.diff() / 1e6).tolist())
+
+    def _add(self, milliseconds: list[float]) -> None:
+        for stage, spent in zip(self._stages, milliseconds, strict=True):
+            self._milliseconds[stage] += spent
+        self._rounds += 1

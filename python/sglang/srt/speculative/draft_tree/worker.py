@@ -23,7 +23,12 @@ from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2, _resolve_dfl
 from sglang.srt.speculative.draft_tree.config import draft_tree_config
 from sglang.srt.speculative.draft_tree.custom_processors import apply_custom_processors
 from sglang.srt.speculative.draft_tree.emitted_tokens import remembers_emitted_tokens
-from sglang.srt.speculative.draft_tree.forced_acceptance import forced_path, forces_acceptance, with_certain_path
+from sglang.srt.speculative.draft_tree.forced_acceptance import (
+    forced_length,
+    forced_path,
+    forces_acceptance,
+    with_certain_path,
+)
 from sglang.srt.speculative.draft_tree.lattice import (
     CapturedLattice,
     DraftLattice,
@@ -186,6 +191,7 @@ class DraftTreeWorker(DFlashWorkerV2):
         new_seq_lens = window.prefix_lens + path.length
         if on_publish is not None:
             on_publish(new_seq_lens)
+        self.stage_times.add_stamped(graph.stamps)
         self.replayed(path, path_scores, graph.width)
         self.round_metrics.verified(len(batch.reqs), graph.width)
         return GenerationBatchResult(
@@ -410,7 +416,7 @@ class DraftTreeWorker(DFlashWorkerV2):
             return self._root_only.path(draws)
         depth = min(self.tree.path_length, width)
         if forces_acceptance():
-            return forced_path(tree, draws, depth)
+            return forced_path(tree, draws, depth, forced_length(depth))
         return walk(tree.tokens, tree.parents, draws, depth)
 
     def commit(
