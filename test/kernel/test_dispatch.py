@@ -48,7 +48,8 @@ def test_the_references_import_no_kernel():
 def test_kernels_agree_with_the_references_under_the_interpreter():
     path = [os.path.dirname(os.path.dirname(__file__)), *sys.path]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(filter(None, path))}
-    command = [sys.executable, "-c", "from kernel.parity import small_cases; small_cases()"]
+    code = "from kernel import parity, verify_attention; parity.small_cases(); verify_attention.small_verifies()"
+    command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=INTERPRETER_SECONDS)
     assert done.returncode == 0, done.stderr
 

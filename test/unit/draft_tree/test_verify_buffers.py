@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
+from sglang.srt.layers.attention.verify_mask import VerifyMask
 from sglang.srt.speculative.draft_tree import verify_buffers
+from sglang.srt.speculative.draft_tree.verify import flat_mask
 from sglang.srt.speculative.draft_tree.verify_buffers import SharedBuffer
-from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker
 
 CONTEXT, HEADS, SPLITS, HEAD_DIM = 100, 2, 3, 4
 
@@ -76,23 +77,25 @@ def test_other_algorithms_and_windows_keep_what_upstream_gives_them(table, algor
     assert eagle.cuda_graph_kv_indices.numel() == 8 * 5 * CONTEXT
 
 
-def flat_mask(of, host_lens: list[int], width: int) -> torch.Tensor:
-    """The mask that a worker on the backend `of` hands on."""
-    runner = SimpleNamespace(attn_backend=of)
-    worker = SimpleNamespace(target_worker=SimpleNamespace(model_runner=runner), plain_steps=True, device="cpu")
-    mask, _ = DraftTreeWorker._flat_mask(worker, torch.tensor(host_lens), width)
+def triton_backend(mask: VerifyMask | None) -> TritonAttnBackend:
+    backend = object.__new__(TritonAttnBackend)
+    backend._verify_mask, backend.enable_deterministic = mask, False
+    return backend
+
+
+def mask_of(backend, host_lens: list[int], width: int) -> torch.Tensor:
+    mask, _ = flat_mask(backend, torch.tensor(host_lens), width, "cpu")
     return mask
 
 
 def test_triton_gets_no_more_of_the_mask_than_the_requests_can_fill(table):
     """It copies what it gets, here onto itself; other backends may read on, for the padding of a graph."""
     whole = init(backend(table, width=5), max_bs=8)._verify_mask
-    triton = object.__new__(TritonAttnBackend)
-    triton._verify_mask = whole
-    mask = flat_mask(triton, [10, 20], width=5)
+    triton = triton_backend(whole)
+    mask = mask_of(triton, [10, 20], width=5)
     assert mask.numel() == 5 * (30 + 2 * 5) and mask.data_ptr() == whole.buffer.data_ptr()
-    assert flat_mask(SimpleNamespace(verify_mask=whole), [10, 20], width=5) is whole.buffer
-    beyond = flat_mask(triton, [10] * 9, width=5)
+    assert mask_of(SimpleNamespace(verify_mask=whole), [10, 20], width=5) is whole.buffer
+    beyond = mask_of(triton, [10] * 9, width=5)
     assert beyond.numel() == 5 * (90 + 9 * 5) and beyond.data_ptr() != whole.buffer.data_ptr()
 
 

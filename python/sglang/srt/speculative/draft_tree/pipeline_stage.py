@@ -119,7 +119,7 @@ def build_verify_input(scheduler: Scheduler, batch: ScheduleBatch) -> None:
     trees = relayed.trees.of_width(width)
     window = stage.open_window(batch, None, width, drafts=False)
     layout = compile_tree(
-        trees.parents, trees.depths, window.prefix_lens, window.mask, write_prefix=window.mask_has_prefix
+        trees.parents, trees.depths, window.prefix_lens, window.mask, write_prefix=window.mask_needs_prefix
     )
     verify_input = stage.verify_input(window, trees, layout, StageVerifyInput)
     verify_input.trees, verify_input.layout, verify_input.window = trees, layout, window

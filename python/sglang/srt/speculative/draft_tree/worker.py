@@ -11,7 +11,6 @@ from sglang.kernels.draft_tree.accept_walk import AcceptedPath, walk
 from sglang.kernels.draft_tree.kv_compact import accepted_slot_moves, gather_accepted
 from sglang.kernels.draft_tree.tree_build import DraftTree, build_tree
 from sglang.kernels.draft_tree.tree_layout import TreeLayout, compile_tree
-from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 from sglang.srt.layers.logits_processor import LogitsProcessorOutput
 from sglang.srt.layers.logprob_processor import compute_spec_logprobs
 from sglang.srt.lora.layers import unwrap_lora_layer
@@ -41,7 +40,7 @@ from sglang.srt.speculative.draft_tree.round_graph import RoundGraph
 from sglang.srt.speculative.draft_tree.round_metrics import RoundMetrics
 from sglang.srt.speculative.draft_tree.stage_times import STAGES, StageTimes
 from sglang.srt.speculative.draft_tree.target_draw import draw_target_tokens
-from sglang.srt.speculative.draft_tree.verify import DraftTreeVerifyInput
+from sglang.srt.speculative.draft_tree.verify import DraftTreeVerifyInput, flat_mask
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang.srt.speculative.spec_tp_sync import SpecTpSyncSite
 from sglang.srt.speculative.spec_utils import GrammarTree, build_grammar_vocab_mask, draft_tp_context
@@ -60,7 +59,7 @@ class RoundWindow(NamedTuple):
     slots: torch.Tensor  # [bs, columns] int64, KV slots of the columns from the root on
     plan: KVLocPlan  # the same slots, as each pool names them
     mask: torch.Tensor | None  # [cells] the flat mask that the attention backend reads; tree_build writes it
-    mask_has_prefix: bool  # whether its prefix columns are read
+    mask_needs_prefix: bool  # whether tree_build writes its prefix columns, too
 
 
 class Verified(NamedTuple):
@@ -283,7 +282,7 @@ class DraftTreeWorker(DFlashWorkerV2):
             return self._root_only.tree(root_tokens), self._root_only.layout(window.prefix_lens)
         tree = self.best_tree(root_tokens, lattice, width)
         layout = compile_tree(
-            tree.parents, tree.depths, window.prefix_lens, window.mask, write_prefix=window.mask_has_prefix
+            tree.parents, tree.depths, window.prefix_lens, window.mask, write_prefix=window.mask_needs_prefix
         )
         return tree, layout
 
@@ -481,20 +480,10 @@ class DraftTreeWorker(DFlashWorkerV2):
         return torch.tensor([req.kv.kv_allocated_len for req in batch.reqs], dtype=torch.int64)
 
     def _flat_mask(self, host_lens: torch.Tensor, width: int) -> tuple[torch.Tensor | None, bool]:
-        """Where the flat mask of this round goes, and whether its prefix columns are read.
-
-        The backend's own buffer, where its graphs look; a new one for a batch beyond it, or without graphs. The buffer
-        is made for the longest context, and triton copies what it is given: no more than these requests can fill.
-        """
         backend = self.target_worker.model_runner.attn_backend
         if (width == 1 and self.plain_steps) or getattr(backend, "reads_ancestor_mask", False):
             return None, False
-        reads_prefix = not isinstance(backend, TritonAttnBackend)
-        cells = width * (int(host_lens.sum()) + len(host_lens) * width)
-        mask = backend.verify_mask
-        if mask is not None and mask.fits(len(host_lens)):
-            return mask.buffer if reads_prefix else mask.buffer[:cells], reads_prefix
-        return torch.ones(cells, dtype=torch.bool, device=self.device), reads_prefix
+        return flat_mask(backend, host_lens, width, self.device)
 
 
 def decodes(batch: ScheduleBatch) -> bool:
