@@ -5,9 +5,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from sglang.kernels.draft_tree.tree_build import DraftTree
 from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 from sglang.srt.layers.attention.verify_mask import VerifyMask
 from sglang.srt.speculative.draft_tree import verify_buffers
+from sglang.srt.speculative.draft_tree.round_graph import RoundGraph
 from sglang.srt.speculative.draft_tree.verify import flat_mask
 from sglang.srt.speculative.draft_tree.verify_buffers import SharedBuffer
 
@@ -97,6 +99,26 @@ def test_triton_gets_no_more_of_the_mask_than_the_requests_can_fill(table):
     assert mask_of(SimpleNamespace(verify_mask=whole), [10, 20], width=5) is whole.buffer
     beyond = mask_of(triton, [10] * 9, width=5)
     assert beyond.numel() == 5 * (90 + 9 * 5) and beyond.data_ptr() != whole.buffer.data_ptr()
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_captured_round_writes_what_its_kernel_reads_of_the_mask(table, monkeypatch, deterministic):
+    """Two requests of the tree 0 -> 1, 0 -> 2, behind prefixes of 2 and 1."""
+    graph = object.__new__(RoundGraph)
+    graph.width, graph._roots, graph._path_scores = 3, torch.tensor([7, 8]), torch.zeros(2, 3)
+    graph._backend = triton_backend(init(backend(table, width=3), max_bs=2)._verify_mask)
+    graph._backend.enable_deterministic = deterministic
+    parents = torch.tensor([[-1, 0, 0]] * 2)
+    tree = DraftTree(parents, parents, parents + 1, parents, torch.zeros(2, 3))
+    graph._worker = SimpleNamespace(best_tree=lambda *_: tree, tree=SimpleNamespace(width=3))
+    monkeypatch.setattr(RoundGraph, "_draft", lambda *_: None)
+    tokens, lens = torch.zeros(6, dtype=torch.int64), torch.tensor([2, 1])
+    batch = SimpleNamespace(batch_size=2, seq_lens=lens, input_ids=tokens, positions=tokens.clone())
+    graph._draft_and_build(None, batch)
+    p = int(deterministic)
+    rows = [[p, p, 1, 0, 0], [p, p, 1, 1, 0], [p, p, 1, 0, 1], [p, 1, 0, 0], [p, 1, 1, 0], [p, 1, 0, 1]]
+    written = sum(rows, [])
+    assert graph._backend.verify_mask.buffer.tolist()[: len(written)] == written
 
 
 def test_memory_that_was_given_out_stays_with_who_has_it():

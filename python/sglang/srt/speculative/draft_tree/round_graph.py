@@ -32,7 +32,7 @@ from sglang.srt.runtime_context import get_exec, get_parallel
 from sglang.srt.speculative.draft_tree.forced_acceptance import forced_length, forced_path, forces_acceptance
 from sglang.srt.speculative.draft_tree.lattice import DraftLattice
 from sglang.srt.speculative.draft_tree.stage_times import STAGES
-from sglang.srt.speculative.draft_tree.verify import DraftTreeVerifyInput
+from sglang.srt.speculative.draft_tree.verify import DraftTreeVerifyInput, reads_mask_prefix
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang.srt.speculative.spec_utils import draft_tp_context
 
@@ -116,7 +116,8 @@ class RoundGraph:
         self._path_scores[: len(roots)].copy_(whole.path_scores)
         self._tree = DraftTree(*(nodes[:, : self.width].contiguous() for nodes in whole))
         mask = self._backend.verify_mask.buffer
-        layout = compile_tree(self._tree.parents, self._tree.depths, prefix_lens, mask, write_prefix=False)
+        write_prefix = reads_mask_prefix(self._backend)
+        layout = compile_tree(self._tree.parents, self._tree.depths, prefix_lens, mask, write_prefix=write_prefix)
         forward_batch.input_ids.copy_(self._tree.tokens.view(-1))
         forward_batch.positions.copy_(layout.positions.view(-1))
         stamp(self.stamps, 2)

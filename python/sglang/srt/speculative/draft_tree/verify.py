@@ -37,6 +37,14 @@ class DraftTreeVerifyInput(DFlashVerifyInput):
         return self.draft_token_num
 
 
+def reads_mask_prefix(backend: AttentionBackend) -> bool:
+    """Whether `backend` reads the prefix columns of the flat mask, and not those of the tree alone.
+
+    Triton's kernel for deterministic inference masks every column; its other one takes the prefix for visible.
+    """
+    return not isinstance(backend, TritonAttnBackend) or backend.enable_deterministic
+
+
 def flat_mask(
     backend: AttentionBackend, host_lens: torch.Tensor, width: int, device: torch.device | str
 ) -> tuple[torch.Tensor, bool]:
@@ -57,9 +65,9 @@ def flat_mask(
         return torch.ones(cells, dtype=torch.bool, device=device), False
     if not isinstance(backend, TritonAttnBackend):
         return mask.buffer, True
-    if backend.enable_deterministic:
-        # This kernel masks the prefix, too, where the other takes it for visible. Of a row without a visible slot it
-        # makes NaN, and the requests that a graph is padded with have rows behind those of the others.
+    if reads_mask_prefix(backend):
+        # Of a row without a visible slot its kernel makes NaN, and the requests that a graph is padded with have rows
+        # behind those of the others.
         padding = (mask.max_bs - bs) * width * (backend.get_cuda_graph_seq_len_fill_value() + width)
         mask.buffer[: cells + padding].fill_(1)
     return mask.buffer[:cells], False
