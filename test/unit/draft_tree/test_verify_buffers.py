@@ -106,6 +106,7 @@ def test_a_captured_round_writes_what_its_kernel_reads_of_the_mask(table, monkey
     """Two requests of the tree 0 -> 1, 0 -> 2, behind prefixes of 2 and 1."""
     graph = object.__new__(RoundGraph)
     graph.width, graph._roots, graph._path_scores = 3, torch.tensor([7, 8]), torch.zeros(2, 3)
+    graph.stamps = torch.zeros(6, dtype=torch.int64)
     graph._backend = triton_backend(init(backend(table, width=3), max_bs=2)._verify_mask)
     graph._backend.enable_deterministic = deterministic
     parents = torch.tensor([[-1, 0, 0]] * 2)
