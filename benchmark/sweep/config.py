@@ -86,8 +86,12 @@ class Configuration(_Strict):
     @property
     def tree_budget(self) -> int:
         """Draft nodes of every round; 0 for chains, and for trees whose width is chosen per round."""
-        budget = self.flags.get("speculative-dflash-tree-budget", 0)
-        return 0 if budget == "auto" else int(budget)
+        return 0 if self.chooses_width else int(self.flags.get("speculative-dflash-tree-budget", 0))
+
+    @property
+    def chooses_width(self) -> bool:
+        """Whether the width is chosen per round, with rounds of plain decoding among them."""
+        return self.flags.get("speculative-dflash-tree-budget") == "auto"
 
     @property
     def speculates(self) -> bool:
@@ -99,7 +103,9 @@ class SweepConfig(_Strict):
 
     name: str
     model: str
-    """Folder or hub name of the target, or ``bundled`` for the pair that comes with the fork."""
+    """Folder or hub name of the target, ``bundled`` for the pair that comes with the fork, or ``shape:NAME`` or
+    ``shape:NAME:LAYERS`` for random weights of a shape that ``benchmark.round`` knows, with a draft like it: for
+    ``random`` prompts and forced acceptance."""
     draft: str | None = None
     """Draft of the configurations that speculate and name none; ``bundled`` as above."""
     seed: int = 1
@@ -121,6 +127,11 @@ class SweepConfig(_Strict):
     logits between 16 and 32 lie 0.125 apart, and the default is two such steps and a little."""
     configurations: list[Configuration] = Field(min_length=1)
 
+    @property
+    def has_shape(self) -> bool:
+        """Whether the target is a shape with random weights."""
+        return self.model.startswith("shape:")
+
     @field_validator("workloads", "configurations")
     @classmethod
     def _names_differ(cls, items: list) -> list:
@@ -138,7 +149,7 @@ class SweepConfig(_Strict):
             if configuration.baseline not in (None, *names):
                 raise ValueError(f"baseline {configuration.baseline} of {configuration.name} is no configuration")
             own = "speculative-draft-model-path" in {**self.flags, **configuration.flags}
-            if configuration.speculates and self.draft is None and not own:
+            if configuration.speculates and self.draft is None and not (own or self.has_shape):
                 raise ValueError(f"configuration {configuration.name} speculates: give the draft with the key draft")
         return self
 

@@ -72,6 +72,8 @@ def command(config: SweepConfig, configuration: Configuration, port: int) -> lis
     flags: dict[str, Flag] = {"random-seed": config.seed, **config.flags, **configuration.flags}
     if configuration.speculates and draft is not None:
         flags.setdefault("speculative-draft-model-path", draft)
+    if config.has_shape:
+        flags.setdefault("load-format", "dummy")
     fixed = ["--model-path", model, "--host", HOST, "--port", str(port)]
     return [
         interpreter(configuration),
@@ -105,6 +107,13 @@ def environment(config: SweepConfig, configuration: Configuration) -> dict[str, 
 
 def model_and_draft(config: SweepConfig) -> tuple[str, str | None]:
     """Returns the names or folders of target and draft, the bundled ones made where they are asked for."""
+    if config.has_shape:
+        from sglang.bundled_pair.prepare import default_cache
+
+        from .shapes import shape_pair
+
+        target, draft = shape_pair(config.model, default_cache() / "shapes")
+        return target, config.draft or draft
     if BUNDLED not in (config.model, config.draft):
         return config.model, config.draft
     from sglang.bundled_pair import prepare_pair

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmark.sweep.config import SweepConfig, SweepError
+from benchmark.sweep.config import Configuration, SweepConfig, SweepError
 from benchmark.sweep.results import Results, read_rows
 from benchmark.sweep.rounds import STAGES
-from benchmark.sweep.run import Sweep, time_limit
+from benchmark.sweep.run import Sweep, refuse_wrong_acceptance, time_limit
 from harness.tiny_tokenizer import build_tiny_tokenizer
 
 from . import stub_server
@@ -46,6 +46,24 @@ def sweep(model: str, urls: dict[str, str], folder: Path, **changes) -> tuple[in
     })  # fmt: skip
     failed = Sweep(config, Results(folder)).run()
     return failed, {row["configuration"]: row for row in read_rows(folder)}
+
+
+@pytest.mark.parametrize(
+    "budget, found, refused",
+    [
+        (16, 2.9, False),
+        (16, 2.4, True),
+        (16, None, True),
+        ("auto", 2.4, False),
+        ("auto", 1.0, False),
+        ("auto", 3.6, True),
+    ],
+)
+def test_an_accept_length_that_was_not_forced_is_no_result(budget, found, refused) -> None:
+    """With `auto` some rounds decode plainly."""
+    flags = {"speculative-algorithm": "DFLASH", "speculative-dflash-tree-budget": budget}
+    configuration = Configuration(name="forced", flags=flags, force_accept_length=3)
+    assert bool(refuse_wrong_acceptance(configuration, {"accept_length": found})) is refused
 
 
 def test_garbage_is_marked_and_an_absent_server_is_a_row(model: str, tmp_path: Path) -> None:

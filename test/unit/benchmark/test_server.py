@@ -1,10 +1,12 @@
 """What is started, and the one line for each way in which a server is not to be had."""
 
+import json
 import socket
 import sys
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
 from benchmark.sweep.config import SweepConfig, SweepError
 from benchmark.sweep.server import Served, checked, command, environment, reason_in, serve
@@ -29,6 +31,28 @@ def test_command_has_the_draft_where_it_speculates() -> None:
     plain = config({"page-size": 4}, {"flags": {"page-size": 16, "cuda-graph-bs": [1, 2]}})
     words = command(plain, plain.configurations[0], 4000)
     assert words[9:] == ["--random-seed", "1", "--page-size", "4", "--cuda-graph-bs", "1", "2"]
+
+
+def test_a_shape_is_served_with_random_weights_its_own_draft_and_a_tokenizer(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    swept = config({"speculative-algorithm": "DFLASH"}, {"model": "shape:tiny-moe:3", "draft": None})
+    words = command(swept, swept.configurations[0], 4000)
+    target, draft = (Path(words[words.index(flag) + 1]) for flag in ("--model-path", "--speculative-draft-model-path"))
+    assert words[words.index("--load-format") + 1] == "dummy"
+    shape = json.loads((target / "config.json").read_text())
+    assert shape["num_hidden_layers"] == json.loads((draft / "config.json").read_text())["num_target_layers"] == 3
+    tokenizer = AutoTokenizer.from_pretrained(target)
+    assert len(tokenizer) == shape["vocab_size"] and tokenizer.eos_token_id == shape["eos_token_id"]
+    assert tokenizer.encode(tokenizer.decode([7, 300, 7]), add_special_tokens=False) == [7, 300, 7]
+
+
+@pytest.mark.parametrize(
+    "model, message", [("shape:qwen9", "there is no such shape; there are qwen3-8b"), ("shape:tiny:99", "has 3 to 4 l")]
+)
+def test_a_shape_that_is_none_is_one_line(model, message) -> None:
+    swept = config({}, {"model": model})
+    with pytest.raises(SweepError, match=message):
+        command(swept, swept.configurations[0], 4000)
 
 
 def test_forced_accept_length_is_the_release_s_own_variable() -> None:
