@@ -84,13 +84,20 @@ class RoundGraph:
 
     @classmethod
     def of(cls, worker: DraftTreeWorker, width: int) -> RoundGraph | None:
-        """None where a round cannot be captured: no graphs, several ranks, or backends that plan on the host."""
-        graphs = worker.model_runner.decode_cuda_graph_runner, worker.draft_model_runner.decode_cuda_graph_runner
-        backends = worker.model_runner.attn_backend, worker.draft_model_runner.attn_backend
-        captures = all(hasattr(each, "captured_req_width") for each in graphs)
-        plans_on_device = all(isinstance(each, TritonAttnBackend) for each in backends)
-        several = get_parallel().tp_size > 1 or get_parallel().pp_size > 1
-        if width == 1 or several or not captures or not plans_on_device:
+        """None where a round cannot be captured.
+
+        That is without graphs, on several ranks, with backends that plan on the host, and where the host prepares a
+        verify beyond what the head writes: adapters, positions of pictures, what a corrected draft publishes.
+        """
+        target, draft = worker.model_runner, worker.draft_model_runner
+        captures = all(hasattr(each.decode_cuda_graph_runner, "captured_req_width") for each in (target, draft))
+        plans_on_device = all(isinstance(each.attn_backend, TritonAttnBackend) for each in (target, draft))
+        layout = get_parallel()
+        one_rank = layout.tp_size == layout.pp_size == 1 and not layout.attn_dp_enabled
+        host_prepares = (
+            target.lora_manager is not None or target.model_config.model_is_mrope or worker.lilicorr is not None
+        )
+        if width == 1 or not captures or not plans_on_device or not one_rank or host_prepares:
             return None
         return cls(worker, width)
 
