@@ -79,3 +79,13 @@ def test_forced_acceptance_takes_the_best_path_of_a_tree_that_begins_with_it(mon
     path = forced_path(tree, torch.full((1, 6), 77), depth=4, length=length)
     assert path.node_ids.tolist() == [[0, 1, 2, -1]] and path.length.tolist() == [3]
     assert path.tokens.tolist() == [[*expected, 0]] and path.bonus.tolist() == expected[-1:]
+
+
+def test_forced_lengths_meet_their_mean_alike_on_every_rank(monkeypatch):
+    monkeypatch.setattr(forced_acceptance, "SIMULATE_ACC_METHOD", "match-expected")
+    monkeypatch.setattr(forced_acceptance, "SIMULATE_ACC_LEN", 2.25)
+    monkeypatch.setattr(forced_acceptance._Owed, "tokens", 0.0)
+    assert [forced_acceptance.forced_length(8) for _ in range(8)] == [2, 2, 2, 3] * 2
+    assert [forced_acceptance.forced_length(1) for _ in range(3)] == [1, 1, 1]
+    monkeypatch.setattr(forced_acceptance, "SIMULATE_ACC_LEN", 3.0)
+    assert [forced_acceptance.forced_length(8) for _ in range(3)] == [3, 3, 3]

@@ -36,9 +36,23 @@ def with_certain_path(lattice: DraftLattice) -> DraftLattice:
     return DraftLattice(lattice.token_ids, scores, pair_scores)
 
 
+class _Owed:
+    """What whole numbers have left of the lengths so far; the same on all ranks, which a draw by chance need not be."""
+
+    tokens = 0.0
+
+
 def forced_length(depth: int) -> int:
-    """Tokens that this round emits, at most `depth`, drawn as the environment variables say."""
-    return sample_simulated_acc_len(SIMULATE_ACC_LEN, SIMULATE_ACC_METHOD, depth)
+    """Tokens that this round emits, 1 to `depth`, as the environment variables say.
+
+    Where the mean is to be met ("match-expected"), lengths are the whole numbers around it, in turn.
+    """
+    if SIMULATE_ACC_METHOD != "match-expected":
+        return sample_simulated_acc_len(SIMULATE_ACC_LEN, SIMULATE_ACC_METHOD, depth)
+    _Owed.tokens += max(1.0, min(depth, SIMULATE_ACC_LEN))
+    length = min(depth, int(_Owed.tokens + 1e-6))
+    _Owed.tokens -= length
+    return length
 
 
 def forced_path(tree: DraftTree, draws: torch.Tensor, depth: int, length: int | torch.Tensor) -> AcceptedPath:
