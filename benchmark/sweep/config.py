@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from benchmark.command import BenchmarkError
 
 BUNDLED = "bundled"
+SHAPE = "shape:"
 Flag = str | int | float | bool | list[str | int | float]
 Positive = Annotated[int, Field(ge=1)]
 
@@ -130,7 +131,7 @@ class SweepConfig(_Strict):
     @property
     def has_shape(self) -> bool:
         """Whether the target is a shape with random weights."""
-        return self.model.startswith("shape:")
+        return self.model.startswith(SHAPE)
 
     @field_validator("workloads", "configurations")
     @classmethod

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from benchmark.round.shapes import LEAST_LAYERS, SHAPES, write_pair
 
-from .config import SweepError
+from .config import SHAPE, SweepError
 
-PREFIX = "shape:"
 # The ids that the shapes' configurations name.
 _UNKNOWN, _BOS, _EOS = range(3)
 _SPECIAL = {_UNKNOWN: "<unk>", _BOS: "<s>", _EOS: "</s>"}
@@ -21,7 +20,7 @@ def shape_pair(model: str, folder: Path) -> tuple[str, str]:
     ``model`` is ``shape:NAME`` or ``shape:NAME:LAYERS``; the server makes the weights itself (``--load-format dummy``).
     Raises SweepError.
     """
-    name, _, layers = model.removeprefix(PREFIX).partition(":")
+    name, _, layers = model.removeprefix(SHAPE).partition(":")
     if name not in SHAPES:
         raise SweepError(f"model {model}: there is no such shape; there are {', '.join(SHAPES)}")
     shape = SHAPES[name]

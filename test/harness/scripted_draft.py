@@ -141,7 +141,7 @@ class _Wanted:
     _ROWS, _NONE = 512, -1
 
     def __init__(self) -> None:
-        self._tokens = self._second_best_at = None
+        self._tokens = self._second_best_at = self._batch = None
 
     def read(self, batch) -> None:
         """Before a round, on the host: the script's tokens of each request, and where they are only second best."""
@@ -172,7 +172,7 @@ class _Wanted:
             with torch.inference_mode(False):  # `read` writes to them outside of it
                 self._tokens = torch.full((self._ROWS, depths), self._NONE, device=device)
                 self._second_best_at = torch.full((self._ROWS,), self._NONE, device=device)
-            if hasattr(self, "_batch"):
+            if self._batch is not None:
                 self.read(self._batch)
         wanted, second = self._tokens[:rows, :, None], self._second_best_at[:rows, None, None]
         known = second != self._NONE

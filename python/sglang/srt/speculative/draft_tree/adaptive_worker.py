@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 from sglang.kernels.draft_tree.accept_walk import AcceptedPath
 from sglang.kernels.draft_tree.tree_build import DraftTree
 from sglang.srt.managers.utils import GenerationBatchResult
-from sglang.srt.runtime_context import get_spec
-from sglang.srt.speculative.draft_tree.round_graph import RoundGraph
 from sglang.srt.speculative.draft_tree.width_choice import FollowedWidths, WidthChooser, chooses
-from sglang.srt.speculative.draft_tree.width_graphs import WidthGraphs, batches_for
+from sglang.srt.speculative.draft_tree.width_graphs import WidthGraphs
 from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker, decodes
 
 if TYPE_CHECKING:
@@ -41,15 +39,6 @@ class AdaptiveTreeWorker(DraftTreeWorker):
     def init_cuda_graphs(self) -> None:
         super().init_cuda_graphs()
         self._graphs = WidthGraphs.of(self.model_runner, self.tree.widths, plain_steps=True)
-
-    def _capture_rounds(self) -> dict[int, RoundGraph]:
-        captured = {}
-        for width in self.tree.widths:
-            with get_spec().override(speculative_num_draft_tokens=width), batches_for(width, self.tree.widths):
-                graph = RoundGraph.of(self, width)
-            if graph is not None:
-                captured[width] = graph
-        return captured
 
     # --- the choice ------------------------------------------------------------------------------------------
 

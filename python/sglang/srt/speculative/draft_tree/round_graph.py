@@ -20,20 +20,19 @@ from typing import TYPE_CHECKING
 import torch
 
 from sglang.kernels.draft_tree.accept_walk import AcceptedPath, empty_path, walk
-from sglang.kernels.draft_tree.kv_compact import accepted_slot_moves, gather_accepted
 from sglang.kernels.draft_tree.stamp import stamp
 from sglang.kernels.draft_tree.tree_build import DraftTree
 from sglang.kernels.draft_tree.tree_layout import compile_tree
 from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 from sglang.srt.layers.logits_processor import LogitsProcessorOutput
-from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
+from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
 from sglang.srt.model_executor.forward_context import ForwardContext, forward_context
 from sglang.srt.runtime_context import get_exec, get_parallel
 from sglang.srt.speculative.draft_tree.forced_acceptance import forced_length, forced_path, forces_acceptance
 from sglang.srt.speculative.draft_tree.lattice import DraftLattice
 from sglang.srt.speculative.draft_tree.stage_times import STAGES
 from sglang.srt.speculative.draft_tree.verify import DraftTreeVerifyInput, reads_mask_prefix
-from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+from sglang.srt.speculative.draft_tree.width_graphs import another_backend
 from sglang.srt.speculative.spec_utils import draft_tp_context
 
 if TYPE_CHECKING:
@@ -72,11 +71,7 @@ class RoundGraph:
         # In the place of tokens and positions, which the head writes.
         self._nothing = torch.zeros(max_bs * width, dtype=torch.int64, device=device)
         self._tree: DraftTree | None = None
-        kept = runner.init_new_workspace
-        try:
-            self._backend = runner._get_attention_backend(init_new_workspace=True)
-        finally:
-            runner.init_new_workspace = kept
+        self._backend = another_backend(runner)
         with self._hooks():
             self._graphs: DecodeCudaGraphRunner = type(runner.decode_cuda_graph_runner)(
                 runner, attn_backend=self._backend, speculative_num_draft_tokens=width
@@ -131,57 +126,38 @@ class RoundGraph:
 
     def _draft(self, roots: torch.Tensor, target: ForwardBatch) -> DraftLattice:
         """`DraftTreeWorker.draft` on the rows of `target`, with the draft's attention planned in the graph."""
-        worker, bs = self._worker, len(roots)
-        draft_runner = worker.draft_model_runner
-        block_ids, input_embeds = worker.draft_inputs(roots)
-        draft_batch = ForwardBatch(
-            forward_mode=ForwardMode.TARGET_VERIFY,
-            batch_size=bs,
-            input_ids=block_ids.view(-1),
+        worker, runner = self._worker, self._worker.draft_model_runner
+        draft_batch = worker.draft_batch(
+            roots,
+            target.seq_lens,
             req_pool_indices=target.req_pool_indices,
-            seq_lens=target.seq_lens,
             seq_lens_cpu=target.seq_lens_cpu,
             seq_lens_sum=target.seq_lens_sum,
             orig_seq_lens=target.seq_lens,
-            out_cache_loc=self._draft_slots[:bs, : self._block].reshape(-1),
-            positions=(target.seq_lens[:, None] + worker._block_pos_offsets).view(-1).to(torch.int64),
-            input_embeds=input_embeds,
+            out_cache_loc=self._draft_slots[: len(roots), : self._block].reshape(-1),
             return_logprob=False,
-            spec_algorithm=SpeculativeAlgorithm.DFLASH,
-            spec_info=worker._draft_block_spec_info,
-            capture_hidden_mode=CaptureHiddenMode.NULL,
             can_run_decode_cuda_graph=True,
             global_forward_mode=ForwardMode.TARGET_VERIFY,
         )
-        draft_runner.kv_index_translator.bind_runner_slots(draft_batch)
-        backend = draft_runner.attn_backend
-        context = ForwardContext(attn_backend=backend)
+        runner.kv_index_translator.bind_runner_slots(draft_batch)
+        context = ForwardContext(attn_backend=runner.attn_backend)
         with draft_tp_context(worker.draft_parallel_layout), forward_context(context, forward_batch=draft_batch):
-            backend.init_forward_metadata_out_graph(draft_batch, in_capture=True)
-            output = draft_runner.model.forward(
-                draft_batch.input_ids, draft_batch.positions, draft_batch, input_embeds=input_embeds
+            runner.attn_backend.init_forward_metadata_out_graph(draft_batch, in_capture=True)
+            output = runner.model.forward(
+                draft_batch.input_ids, draft_batch.positions, draft_batch, input_embeds=draft_batch.input_embeds
             )
-            hidden = output.hidden_states.view(bs, self._block, -1)
-            return worker._draft_candidates()(hidden[:, 1:], roots)
+            return worker.candidates(output.hidden_states, roots)
 
     def _accept_and_commit(
         self, graphs: DecodeCudaGraphRunner, output: LogitsProcessorOutput, forward_batch: ForwardBatch, tokens: int
     ) -> None:
-        worker, bs, depth = self._worker, forward_batch.batch_size, self._depth
+        worker, bs = self._worker, forward_batch.batch_size
         stamp(self.stamps, 3)
         path = self._accept(output.next_token_logits.argmax(dim=-1).view(bs, self.width))
         stamp(self.stamps, 4)
-        moves = accepted_slot_moves(self._slots[:bs, : self.width], path.node_ids)
-        self._runner.token_to_kv_pool_allocator.get_kvcache().move_kv_cache(*moves)
+        worker.move_to_front(self._slots[:bs, : self.width], path)
         hidden = output.hidden_states.view(bs, self.width, -1)
-        draft_slots = self._draft_slots[:bs, :depth]
-        worker._append_target_hidden_to_draft_kv_by_loc(
-            target_hidden=gather_accepted(hidden, path.node_ids).view(bs * depth, -1),
-            cache_loc=draft_slots.reshape(-1),
-            cache_loc_2d=draft_slots.reshape(bs, depth),
-            positions=(forward_batch.seq_lens[:, None] + worker._block_pos_offsets[:depth]).view(-1),
-            commit_lens=path.length,
-        )
+        worker.append_accepted(hidden, path, forward_batch.seq_lens, self._draft_slots[:bs, : self._depth])
         stamp(self.stamps, 5)
 
     def _accept(self, draws: torch.Tensor) -> AcceptedPath:
@@ -213,7 +189,7 @@ class RoundGraph:
         Args:
             batch: a decode batch that `serves` allows; its host lengths bound what is written.
             roots: [bs] int64.
-            window: of this width; its slots are planned, its mask is not used.
+            window: of this width; its slots are planned, and it needs no mask.
         """
         bs = len(batch.reqs)
         self._load(bs, roots, window)

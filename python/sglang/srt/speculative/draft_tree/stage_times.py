@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -26,16 +27,14 @@ class StageTimes:
         self._every = every
         self._round = 0
         self._open: list | None = None
-        self._waiting: deque[list] = deque()
-        self._stamped: deque[tuple[torch.Tensor, Any]] = deque()
+        # Of measured rounds, in order: a mark at their end, and then the milliseconds of their stages.
+        self._waiting: deque[tuple[Any, Callable[[], list[float]]]] = deque()
         self._milliseconds = dict.fromkeys(stages, 0.0)
         self._rounds = 0
 
     def start(self) -> None:
         """Begin a round; a round that was not finished is forgotten."""
-        self._collect()
-        self._open = [self._clock.mark()] if self._round % self._every == 0 else None
-        self._round += 1
+        self._open = [self._clock.mark()] if self._begin_round() else None
 
     def end_of_stage(self) -> None:
         """The next of the stages ends here."""
@@ -43,20 +42,18 @@ class StageTimes:
             return
         self._open.append(self._clock.mark())
         if len(self._open) == 1 + len(self._stages):
-            self._waiting.append(self._open)
-            self._open = None
+            marks, self._open = self._open, None
+            self._waiting.append((marks[-1], lambda: [self._clock.milliseconds(*ends) for ends in pairwise(marks)]))
 
     def add_stamped(self, stamps: torch.Tensor) -> None:
         """A whole round at once: `stamps` [1 + stages] int64 nanoseconds, its start and the ends of its stages.
 
         They are copied without waiting, in the order of the current stream.
         """
-        self._collect()
-        if self._round % self._every == 0:
+        if self._begin_round():
             copied = torch.empty(stamps.shape, dtype=stamps.dtype, pin_memory=stamps.is_cuda)
             copied.copy_(stamps, non_blocking=True)
-            self._stamped.append((copied, self._clock.mark()))
-        self._round += 1
+            self._waiting.append((self._clock.mark(), lambda: (copied.diff() / 1e6).tolist()))
 
     def mean_milliseconds(self) -> dict[str, float]:
         """Mean time of each stage over the rounds that were measured; empty before the first."""
@@ -70,15 +67,15 @@ class StageTimes:
         """Rounds that the means are over, as of the last call of `mean_milliseconds` or `start`."""
         return self._rounds
 
-    def _collect(self) -> None:
-        while self._waiting and self._clock.has_passed(self._waiting[0][-1]):
-            marks = self._waiting.popleft()
-            self._add([self._clock.milliseconds(begin, end) for begin, end in pairwise(marks)])
-        while self._stamped and self._clock.has_passed(self._stamped[0][1]):
-            stamps, _ = self._stamped.popleft()
-            self._add((stamps.diff() / 1e6).tolist())
+    def _begin_round(self) -> bool:
+        """Whether the round that begins is measured."""
+        self._collect()
+        self._round += 1
+        return (self._round - 1) % self._every == 0
 
-    def _add(self, milliseconds: list[float]) -> None:
-        for stage, spent in zip(self._stages, milliseconds, strict=True):
-            self._milliseconds[stage] += spent
-        self._rounds += 1
+    def _collect(self) -> None:
+        while self._waiting and self._clock.has_passed(self._waiting[0][0]):
+            _, milliseconds = self._waiting.popleft()
+            for stage, spent in zip(self._stages, milliseconds(), strict=True):
+                self._milliseconds[stage] += spent
+            self._rounds += 1

@@ -20,6 +20,7 @@ from sglang.srt.runtime_context import get_exec, get_spec
 from sglang.srt.speculative.draft_tree.config import draft_tree_config
 
 if TYPE_CHECKING:
+    from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
     from sglang.srt.model_executor.model_runner import ModelRunner
 
 MAX_VERIFY_TOKENS = 4096
@@ -43,7 +44,7 @@ class WidthGraphs:
         self._runner, self._plain_steps = runner, plain_steps
         self._resources = {widths[-1]: (runner.attn_backend, runner.decode_cuda_graph_runner)}
         for width in widths[:-1]:
-            with get_spec().override(speculative_num_draft_tokens=width), batches_for(width, widths):
+            with captures_width(width, widths):
                 self._resources[width] = self._build(width)
 
     @classmethod
@@ -58,11 +59,7 @@ class WidthGraphs:
         self._runner.attn_backend, self._runner.decode_cuda_graph_runner = self._resources[width]
 
     def _build(self, width: int) -> tuple:
-        kept = self._runner.init_new_workspace
-        try:
-            backend = self._runner._get_attention_backend(init_new_workspace=True)
-        finally:
-            self._runner.init_new_workspace = kept
+        backend = another_backend(self._runner)
         graphs = self._runner.decode_cuda_graph_runner
         if not hasattr(graphs, "captured_req_width"):  # no CUDA graphs here
             return backend, graphs
@@ -93,7 +90,7 @@ def captures_few_wide_batches(capture: Callable) -> Callable:
         widths = _adaptive_widths(model_runner)
         if not widths:
             return capture(model_runner=model_runner)
-        with batches_for(widths[-1], widths):
+        with _batches_for(widths[-1], widths):
             return capture(model_runner=model_runner)
 
     return capture_few
@@ -105,7 +102,7 @@ def counts_rows_by_width(rows: Callable) -> Callable:
     @functools.wraps(rows)
     def most(self: ModelRunner) -> int:
         def rows_of(width: int) -> int:
-            with get_spec().override(speculative_num_draft_tokens=width), batches_for(width, widths):
+            with captures_width(width, widths):
                 return rows(self)
 
         widths = _adaptive_widths(self)
@@ -119,8 +116,24 @@ def _adaptive_widths(runner: ModelRunner) -> tuple[int, ...]:
     return config.widths if config is not None and len(config.widths) > 1 else ()
 
 
+def another_backend(runner: ModelRunner) -> AttentionBackend:
+    """An attention backend like that of `runner`, with buffers of its own."""
+    kept = runner.init_new_workspace
+    try:
+        return runner._get_attention_backend(init_new_workspace=True)
+    finally:
+        runner.init_new_workspace = kept
+
+
 @contextlib.contextmanager
-def batches_for(width: int, widths: Sequence[int]) -> Iterator[None]:
+def captures_width(width: int, widths: Sequence[int]) -> Iterator[None]:
+    """Within, graphs are captured for verifies of `width`, one of `widths`."""
+    with get_spec().override(speculative_num_draft_tokens=width), _batches_for(width, widths):
+        yield
+
+
+@contextlib.contextmanager
+def _batches_for(width: int, widths: Sequence[int]) -> Iterator[None]:
     """Within, graphs are captured for the batch sizes that use `width`."""
     config = copy.deepcopy(get_exec().graph.cuda_graph_config)
     sizes = config.decode.bs

@@ -41,6 +41,7 @@ from sglang.srt.speculative.draft_tree.round_metrics import RoundMetrics
 from sglang.srt.speculative.draft_tree.stage_times import STAGES, StageTimes
 from sglang.srt.speculative.draft_tree.target_draw import draw_target_tokens
 from sglang.srt.speculative.draft_tree.verify import DraftTreeVerifyInput, flat_mask
+from sglang.srt.speculative.draft_tree.width_graphs import captures_width
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang.srt.speculative.spec_tp_sync import SpecTpSyncSite
 from sglang.srt.speculative.spec_utils import GrammarTree, build_grammar_vocab_mask, draft_tp_context
@@ -173,8 +174,13 @@ class DraftTreeWorker(DFlashWorkerV2):
 
     def _capture_rounds(self) -> dict[int, RoundGraph]:
         """Graphs of whole rounds, by width, as far as they can be captured."""
-        graph = RoundGraph.of(self, self.tree.width)
-        return {} if graph is None else {self.tree.width: graph}
+        captured = {}
+        for width in self.tree.widths:
+            with captures_width(width, self.tree.widths):
+                graph = RoundGraph.of(self, width)
+            if graph is not None:
+                captured[width] = graph
+        return captured
 
     def _replay(
         self,
@@ -184,7 +190,7 @@ class DraftTreeWorker(DFlashWorkerV2):
         on_publish: Callable | None,
     ) -> GenerationBatchResult:
         """The same round, as one graph."""
-        window = self.open_window(batch, draft_input, graph.width)
+        window = self.open_window(batch, draft_input, graph.width, masks=False)
         with _bounded_host_lens(batch, draft_input):
             path, path_scores, forward_batch = graph.replay(batch, draft_input.bonus_tokens, window)
         new_seq_lens = window.prefix_lens + path.length
@@ -193,16 +199,29 @@ class DraftTreeWorker(DFlashWorkerV2):
         self.stage_times.add_stamped(graph.stamps)
         self.replayed(path, path_scores, graph.width)
         self.round_metrics.verified(len(batch.reqs), graph.width)
+        logits = LogitsProcessorOutput(next_token_logits=None)
+        return self._result(logits, graph.width, path, new_seq_lens, forward_batch, can_run_cuda_graph=True)
+
+    def _result(
+        self,
+        logits: LogitsProcessorOutput,
+        width: int,
+        path: AcceptedPath,
+        new_seq_lens: torch.Tensor,
+        forward_batch: ForwardBatch,
+        **more,
+    ) -> GenerationBatchResult:
+        """What a round hands to the scheduler; `more` are further fields."""
         return GenerationBatchResult(
-            logits_output=LogitsProcessorOutput(next_token_logits=None),
+            logits_output=logits,
             next_token_ids=path.tokens.view(-1),
             accept_lens=path.length,
-            can_run_cuda_graph=True,
             next_draft_input=self._make_next_draft_input_decode(bonus_tokens=path.bonus, new_seq_lens=new_seq_lens),
-            speculative_num_draft_tokens=graph.width,
+            speculative_num_draft_tokens=width,
             speculative_output_stride=path.tokens.shape[1],
             new_seq_lens=new_seq_lens,
             extra_keep_alive_refs=[forward_batch],
+            **more,
         )
 
     def replayed(self, path: AcceptedPath, path_scores: torch.Tensor, width: int) -> None:
@@ -213,9 +232,18 @@ class DraftTreeWorker(DFlashWorkerV2):
         return self.tree.width
 
     def open_window(
-        self, batch: ScheduleBatch, draft_input: DFlashDraftInputV2, width: int, *, drafts: bool = True
+        self,
+        batch: ScheduleBatch,
+        draft_input: DFlashDraftInputV2,
+        width: int,
+        *,
+        drafts: bool = True,
+        masks: bool = True,
     ) -> RoundWindow:
-        """The columns that draft and verify write, planned once; those of the verify alone unless it `drafts`."""
+        """The columns that draft and verify write, planned once; those of the verify alone unless it `drafts`.
+
+        Without `masks` there is none to write, as for a graph that fills its own.
+        """
         prefix_lens = batch.seq_lens
         if prefix_lens.is_cuda:  # made by the last round, perhaps on another stream
             prefix_lens.record_stream(torch.get_device_module(self.device).current_stream())
@@ -230,27 +258,19 @@ class DraftTreeWorker(DFlashWorkerV2):
             write_virtual=slots.reshape(-1),
             read_extent=len(columns),
         )
-        return RoundWindow(prefix_lens, slots, plan, *self._flat_mask(host_lens, width))
+        return RoundWindow(prefix_lens, slots, plan, *(self._flat_mask(host_lens, width) if masks else (None, False)))
 
     def draft(self, batch: ScheduleBatch, draft_input: DFlashDraftInputV2, window: RoundWindow) -> DraftLattice:
         """One forward of the draft over `[root, mask, ...]`: the candidates of each depth."""
         bs, block_size = len(window.prefix_lens), self.tree.block_size
-        block_ids, input_embeds = self.draft_inputs(draft_input.bonus_tokens)
         host_lens = self._host_lens(batch, draft_input, block_size)
-        forward_batch = ForwardBatch(
-            forward_mode=ForwardMode.TARGET_VERIFY,
-            batch_size=bs,
-            input_ids=block_ids.view(-1),
+        forward_batch = self.draft_batch(
+            draft_input.bonus_tokens,
+            window.prefix_lens,
             req_pool_indices=batch.req_pool_indices,
-            seq_lens=window.prefix_lens,
             out_cache_loc=window.slots[:, :block_size].reshape(-1),
             seq_lens_sum=int(host_lens.sum()),
             seq_lens_cpu=host_lens,
-            positions=(window.prefix_lens[:, None] + self._block_pos_offsets).view(-1),
-            input_embeds=input_embeds,
-            spec_algorithm=SpeculativeAlgorithm.DFLASH,
-            spec_info=self._draft_block_spec_info,
-            capture_hidden_mode=CaptureHiddenMode.NULL,
             global_num_token_non_padded_cpu=bs * block_size,
             can_run_decode_cuda_graph=batch.can_run_decode_cuda_graph,
         )
@@ -259,11 +279,15 @@ class DraftTreeWorker(DFlashWorkerV2):
             output = self.draft_model_runner.forward(forward_batch)
             if self._draft_sampler is not None and output.can_run_graph:
                 return self._draft_sampler.lattice(bs)
-            hidden = output.logits_output.hidden_states.view(bs, block_size, -1)
-            return self._draft_candidates()(hidden[:, 1:], block_ids[:, 0])
+            return self.candidates(output.logits_output.hidden_states, draft_input.bonus_tokens)
 
-    def draft_inputs(self, root_tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """`[root, mask, ...]` of each request, [bs, block] int64, and their embeddings [bs * block, hidden]."""
+    def draft_batch(self, root_tokens: torch.Tensor, prefix_lens: torch.Tensor, **more) -> ForwardBatch:
+        """The draft's forward over `[root, mask, ...]` of each request; `more` are further fields, such as its rows.
+
+        Args:
+            root_tokens: [bs] int64.
+            prefix_lens: [bs] int64.
+        """
         bs, block_size = len(root_tokens), self.tree.block_size
         block_ids = torch.full((bs, block_size), int(self._mask_token_id), dtype=torch.int64, device=self.device)
         block_ids[:, 0] = root_tokens
@@ -272,7 +296,23 @@ class DraftTreeWorker(DFlashWorkerV2):
         input_embeds = embed(block_ids)
         if self._noise_embed_scale != 1.0:
             input_embeds = input_embeds * self._noise_embed_scale
-        return block_ids, input_embeds.view(bs * block_size, -1)
+        return ForwardBatch(
+            forward_mode=ForwardMode.TARGET_VERIFY,
+            batch_size=bs,
+            input_ids=block_ids.view(-1),
+            input_embeds=input_embeds.view(bs * block_size, -1),
+            seq_lens=prefix_lens,
+            positions=(prefix_lens[:, None] + self._block_pos_offsets).view(-1),
+            spec_algorithm=SpeculativeAlgorithm.DFLASH,
+            spec_info=self._draft_block_spec_info,
+            capture_hidden_mode=CaptureHiddenMode.NULL,
+            **more,
+        )
+
+    def candidates(self, hidden_states: torch.Tensor, root_tokens: torch.Tensor) -> DraftLattice:
+        """The lattice of a draft's forward: `hidden_states` [bs * block, hidden] at the positions of its batch."""
+        hidden = hidden_states.view(len(root_tokens), self.tree.block_size, -1)
+        return self._draft_candidates()(hidden[:, 1:], root_tokens)
 
     def tree_build(
         self, root_tokens: torch.Tensor, lattice: DraftLattice | None, window: RoundWindow, width: int
@@ -435,34 +475,47 @@ class DraftTreeWorker(DFlashWorkerV2):
             compute_spec_logprobs(batch, logits, draws.view(-1), accept_index=rows.view(bs, depth))
 
         if width > 1:
-            moves = accepted_slot_moves(window.slots[:, :width], path.node_ids)
-            self.model_runner.token_to_kv_pool_allocator.get_kvcache().move_kv_cache(*moves)
+            self.move_to_front(window.slots[:, :width], path)
         new_seq_lens = window.prefix_lens + path.length
         if on_publish is not None:
             on_publish(new_seq_lens)  # only now: the rows that it frees are those that the moves have read
 
-        hidden = logits.hidden_states.view(bs, width, -1)
         draft_slots = window.plan.write_ids(self.draft_model_runner.kv_index_translator, cols=slice(0, depth))
-        self._append_target_hidden_to_draft_kv_by_loc(
-            target_hidden=(gather_accepted(hidden, path.node_ids) if width > 1 else hidden).view(bs * depth, -1),
-            cache_loc=draft_slots,
-            cache_loc_2d=draft_slots.view(bs, depth),
-            positions=(window.prefix_lens[:, None] + self._block_pos_offsets[:depth]).view(-1),
-            commit_lens=path.length,
-        )
+        self.append_accepted(logits.hidden_states.view(bs, width, -1), path, window.prefix_lens, draft_slots)
         logits.hidden_states = None  # large, and nobody on the host reads it
-        return GenerationBatchResult(
-            logits_output=logits,
-            next_token_ids=path.tokens.view(-1),
-            accept_lens=path.length,
+        return self._result(
+            logits,
+            width,
+            path,
+            new_seq_lens,
+            verified.forward_batch,
             can_run_cuda_graph=verified.can_run_graph,
-            next_draft_input=self._make_next_draft_input_decode(bonus_tokens=path.bonus, new_seq_lens=new_seq_lens),
-            speculative_num_draft_tokens=width,
-            speculative_output_stride=depth,
-            new_seq_lens=new_seq_lens,
             routed_experts_output=verified.output.routed_experts_output,
             indexer_topk_output=verified.output.indexer_topk_output,
-            extra_keep_alive_refs=[verified.forward_batch],
+        )
+
+    def move_to_front(self, slots: torch.Tensor, path: AcceptedPath) -> None:
+        """The target's KV of the accepted nodes; `slots` [bs, nodes] int64."""
+        moves = accepted_slot_moves(slots, path.node_ids)
+        self.model_runner.token_to_kv_pool_allocator.get_kvcache().move_kv_cache(*moves)
+
+    def append_accepted(
+        self, hidden: torch.Tensor, path: AcceptedPath, prefix_lens: torch.Tensor, draft_slots: torch.Tensor
+    ) -> None:
+        """The draft's KV of the accepted nodes.
+
+        Args:
+            hidden: [bs, nodes, captured hidden sizes], the target's states at every node.
+            prefix_lens: [bs] int64.
+            draft_slots: [bs * depth] int64 in any shape, the rows of the draft's pool behind each prefix.
+        """
+        (bs, width, _), depth = hidden.shape, path.tokens.shape[1]
+        self._append_target_hidden_to_draft_kv_by_loc(
+            target_hidden=(gather_accepted(hidden, path.node_ids) if width > 1 else hidden).view(bs * depth, -1),
+            cache_loc=draft_slots.reshape(-1),
+            cache_loc_2d=draft_slots.reshape(bs, depth),
+            positions=(prefix_lens[:, None] + self._block_pos_offsets[:depth]).view(-1),
+            commit_lens=path.length,
         )
 
     def on_verify_complete_cpu(self, num_correct_drafts_per_req: list[int], batch_size: int = 0) -> None:
