@@ -22,6 +22,7 @@ from sglang.srt.speculative.draft_tree.config import draft_tree_config
 if TYPE_CHECKING:
     from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
     from sglang.srt.model_executor.model_runner import ModelRunner
+    from sglang.srt.speculative.draft_tree.plain_step_tail import PlainStepTail
 
 MAX_VERIFY_TOKENS = 4096
 
@@ -38,21 +39,26 @@ class WidthGraphs:
         runner: of the target, with upstream's own graphs in place.
         widths: ascending.
         plain_steps: whether a round of width 1 is a step of plain decoding, or a verify of the root alone.
+        tail: of the graphs of plain steps, if they have one.
     """
 
-    def __init__(self, runner: ModelRunner, widths: Sequence[int], *, plain_steps: bool) -> None:
-        self._runner, self._plain_steps = runner, plain_steps
+    def __init__(
+        self, runner: ModelRunner, widths: Sequence[int], *, plain_steps: bool, tail: PlainStepTail | None = None
+    ) -> None:
+        self._runner, self._plain_steps, self._tail = runner, plain_steps, tail
         self._resources = {widths[-1]: (runner.attn_backend, runner.decode_cuda_graph_runner)}
         for width in widths[:-1]:
             with captures_width(width, widths):
                 self._resources[width] = self._build(width)
 
     @classmethod
-    def of(cls, runner: ModelRunner, widths: Sequence[int], *, plain_steps: bool) -> WidthGraphs | None:
+    def of(
+        cls, runner: ModelRunner, widths: Sequence[int], *, plain_steps: bool, tail: PlainStepTail | None = None
+    ) -> WidthGraphs | None:
         """None where one backend serves every width: there is one, or nothing is captured and any mask is read."""
         if len(widths) == 1 or getattr(runner.attn_backend, "reads_ancestor_mask", False):
             return None
-        return cls(runner, widths, plain_steps=plain_steps)
+        return cls(runner, widths, plain_steps=plain_steps, tail=tail)
 
     def use(self, width: int) -> None:
         """Every forward of the target is of this width until the next call."""
@@ -63,8 +69,11 @@ class WidthGraphs:
         graphs = self._runner.decode_cuda_graph_runner
         if not hasattr(graphs, "captured_req_width"):  # no CUDA graphs here
             return backend, graphs
-        runner_class = plain_step_runner(type(graphs)) if width == 1 and self._plain_steps else type(graphs)
-        return backend, runner_class(self._runner, attn_backend=backend, speculative_num_draft_tokens=width)
+        is_plain = width == 1 and self._plain_steps
+        runner_class = plain_step_runner(type(graphs)) if is_plain else type(graphs)
+        ends = self._tail.captured(self._runner) if is_plain and self._tail is not None else contextlib.nullcontext()
+        with ends:
+            return backend, runner_class(self._runner, attn_backend=backend, speculative_num_draft_tokens=width)
 
 
 @functools.cache

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from sglang.srt.managers.schedule_batch import ScheduleBatch
     from sglang.srt.mem_cache.kv_loc_plan import KVLocPlan
+    from sglang.srt.speculative.draft_tree.plain_step_tail import PlainStepTail
 
 
 class RoundWindow(NamedTuple):
@@ -90,6 +91,7 @@ class DraftTreeWorker(DFlashWorkerV2):
         self.speculative_num_draft_tokens = self.tree.width  # what the metrics report
         self._candidates = None
         self.round_graphs: dict[int, RoundGraph] = {}
+        self.plain_step_tail: PlainStepTail | None = None
         self._root_only = RootOnly(self.device)
         self._columns = torch.arange(max(self.tree.block_size, self.tree.width), device=self.device)
         self.stage_times = StageTimes(self.device, every=get_observability().decode_log_interval, stages=self.stages)
@@ -363,6 +365,8 @@ class DraftTreeWorker(DFlashWorkerV2):
         batch.spec_info, batch.forward_mode = None, ForwardMode.DECODE
         batch.out_cache_loc = window.slots[:, 0].contiguous()
         batch.seq_lens = window.prefix_lens + 1  # decoding counts the token that it writes
+        if self.plain_step_tail is not None:
+            self.plain_step_tail.load(self._draft_slots(window, 1).view(-1))
         with _bounded_host_lens(batch, draft_input, ahead=1):
             forward_batch = ForwardBatch.init_new(
                 batch,
@@ -480,8 +484,10 @@ class DraftTreeWorker(DFlashWorkerV2):
         if on_publish is not None:
             on_publish(new_seq_lens)  # only now: the rows that it frees are those that the moves have read
 
-        draft_slots = window.plan.write_ids(self.draft_model_runner.kv_index_translator, cols=slice(0, depth))
-        self.append_accepted(logits.hidden_states.view(bs, width, -1), path, window.prefix_lens, draft_slots)
+        written_by_the_graph = width == 1 and verified.can_run_graph and self.plain_step_tail is not None
+        if not written_by_the_graph:
+            hidden = logits.hidden_states.view(bs, width, -1)
+            self.append_accepted(hidden, path, window.prefix_lens, self._draft_slots(window, depth))
         logits.hidden_states = None  # large, and nobody on the host reads it
         return self._result(
             logits,
@@ -523,6 +529,10 @@ class DraftTreeWorker(DFlashWorkerV2):
         self.round_metrics.count(num_correct_drafts_per_req)
 
     # --- helpers ---------------------------------------------------------------------------------------------
+
+    def _draft_slots(self, window: RoundWindow, columns: int) -> torch.Tensor:
+        """[bs * columns] int64: where the draft's pool keeps the columns from the root on."""
+        return window.plan.write_ids(self.draft_model_runner.kv_index_translator, cols=slice(0, columns))
 
     def _host_lens(self, batch: ScheduleBatch, draft_input: DFlashDraftInputV2, ahead: int) -> torch.Tensor:
         """[bs] int on the host: at least the prefix plus `ahead` rows, which is all that planning needs."""
