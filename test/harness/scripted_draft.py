@@ -115,7 +115,7 @@ def _load_for_trees() -> None:
     for candidates in (lattice.HeadCandidates, lattice.SelectorCandidates):
         candidates.__call__ = _then(candidates.__call__, wanted.place)
     DraftTreeWorker.draft = _first(DraftTreeWorker.draft, wanted.read)
-    RoundGraph.replay = _first(RoundGraph.replay, wanted.read)
+    RoundGraph.verify = _first(RoundGraph.verify, wanted.read)
 
 
 def _first(method, read):

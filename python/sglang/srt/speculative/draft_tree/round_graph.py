@@ -1,15 +1,17 @@
-"""The whole decode round of greedy requests as one CUDA graph: draft, tree_build, verify, accept and commit.
+"""The decode round as two CUDA graphs, around what the host may have to do with the target's logits.
 
 Launched one by one, the operations around the two forwards take the host longer than the device. Upstream's graph of
-the verify forward has hooks in front of it and behind it, and here they hold the rest of the round, so that a round is
-one replay:
+the verify forward has hooks in front of it and behind it, which hold the first half of the round here; the second half
+is a graph beside it:
 
-    head    the draft's forward over `[root, mask, ...]`, its candidates, the tree and its layout, which become the
-            inputs of the verify
-    verify  upstream's own graph
-    tail    the draws, the accepted path, the KV rows that move, the draft's KV of what was accepted
+    head     the draft's forward over `[root, mask, ...]`, its candidates, the tree and its layout, which become the
+             inputs of the verify
+    verify   upstream's own graph; its tail is an argmax at every node
+    commit   the accepted path, the KV rows that move, the draft's KV of what was accepted
 
-Requests that sample, or whose logits are adjusted, take the stages one by one, as do batches beyond the graphs.
+Greedy requests that ask for tokens alone replay both in a row. Where requests sample, or their logits are adjusted, the
+draws are made between the two, as everywhere else. Batches with a grammar, whose masks are made from the tree while the
+verify runs, and batches beyond the graphs take the stages one by one.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ import torch
 
 from sglang.kernels.draft_tree.accept_walk import AcceptedPath, empty_path, walk
 from sglang.kernels.draft_tree.stamp import stamp
-from sglang.kernels.draft_tree.tree_build import DraftTree
-from sglang.kernels.draft_tree.tree_layout import compile_tree
+from sglang.kernels.draft_tree.tree_build import DraftTree, empty_tree
+from sglang.kernels.draft_tree.tree_layout import TreeLayout, compile_tree
 from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 from sglang.srt.layers.logits_processor import LogitsProcessorOutput
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
@@ -39,7 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sglang.srt.managers.schedule_batch import ScheduleBatch
+    from sglang.srt.managers.utils import GenerationBatchResult
     from sglang.srt.model_executor.runner.decode_cuda_graph_runner import DecodeCudaGraphRunner
+    from sglang.srt.model_executor.runner.shape_key import ShapeKey
     from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker, RoundWindow
 
 
@@ -64,16 +68,21 @@ class RoundGraph:
         self._draft_slots = torch.zeros_like(self._slots)
         self._rows = 0
         self._forced_length = torch.ones(1, dtype=torch.int64, device=device)
+        self._prefix_lens = torch.zeros(max_bs, dtype=torch.int64, device=device)
         # What it leaves.
         self._path = empty_path(max_bs, self._depth, device)
         self.stamps = torch.zeros(1 + len(STAGES), dtype=torch.int64, device=device)  # see StageTimes.add_stamped
         self._path_scores = torch.zeros((max_bs, worker.tree.width), dtype=torch.float32, device=device)
+        # What the first graph hands to the second.
+        self._tree = empty_tree(max_bs, width - 1, device)
+        self._positions, self._draws = torch.zeros((2, max_bs, width), dtype=torch.int64, device=device)
+        self._output: LogitsProcessorOutput | None = None
         # In the place of tokens and positions, which the head writes.
         self._nothing = torch.zeros(max_bs * width, dtype=torch.int64, device=device)
-        self._tree: DraftTree | None = None
         self._backend = another_backend(runner)
+        runner_class = self._with_commit(type(runner.decode_cuda_graph_runner))
         with self._hooks():
-            self._graphs: DecodeCudaGraphRunner = type(runner.decode_cuda_graph_runner)(
+            self._graphs: DecodeCudaGraphRunner = runner_class(
                 runner, attn_backend=self._backend, speculative_num_draft_tokens=width
             )
 
@@ -100,12 +109,27 @@ class RoundGraph:
     def _hooks(self) -> Iterator[None]:
         heads, tails = self._runner.capture_head_hooks, self._runner.capture_tail_hooks
         heads.append(self._draft_and_build)
-        tails.append(self._accept_and_commit)
+        tails.append(self._draw)
         try:
             yield
         finally:
             heads.remove(self._draft_and_build)
-            tails.remove(self._accept_and_commit)
+            tails.remove(self._draw)
+
+    def _with_commit(self, base: type) -> type:
+        """`base`, a class of upstream's decode graph runners, that captures the second graph after each first one."""
+        rounds = self
+
+        class RoundGraphRunner(base):
+            def capture_one_shape(self, size: int, *args, **kwargs) -> None:
+                super().capture_one_shape(size, *args, **kwargs)
+                output = rounds._output  # of the capture itself, which came last
+                self.backend.capture_one(self.commit_key(size), lambda: rounds._commit(size, output))
+
+            def commit_key(self, size: int) -> ShapeKey:
+                return self._make_graph_key(size, variant_label="commit")
+
+        return RoundGraphRunner
 
     # --- captured --------------------------------------------------------------------------------------------
 
@@ -116,11 +140,14 @@ class RoundGraph:
         stamp(self.stamps, 1)
         whole = self._worker.best_tree(roots, lattice, self._worker.tree.width)
         self._path_scores[: len(roots)].copy_(whole.path_scores)
-        self._tree = DraftTree(*(nodes[:, : self.width].contiguous() for nodes in whole))
+        tree = self._tree_of(len(roots))
+        for nodes, made in zip(tree, whole, strict=True):
+            nodes.copy_(made[:, : self.width])
         mask = self._backend.verify_mask.buffer
         write_prefix = reads_mask_prefix(self._backend)
-        layout = compile_tree(self._tree.parents, self._tree.depths, prefix_lens, mask, write_prefix=write_prefix)
-        forward_batch.input_ids.copy_(self._tree.tokens.view(-1))
+        layout = compile_tree(tree.parents, tree.depths, prefix_lens, mask, write_prefix=write_prefix)
+        self._positions[: len(roots)].copy_(layout.positions)
+        forward_batch.input_ids.copy_(tree.tokens.view(-1))
         forward_batch.positions.copy_(layout.positions.view(-1))
         stamp(self.stamps, 2)
 
@@ -148,43 +175,45 @@ class RoundGraph:
             )
             return worker.candidates(output.hidden_states, roots)
 
-    def _accept_and_commit(
+    def _draw(
         self, graphs: DecodeCudaGraphRunner, output: LogitsProcessorOutput, forward_batch: ForwardBatch, tokens: int
     ) -> None:
-        worker, bs = self._worker, forward_batch.batch_size
+        self._output, bs = output, forward_batch.batch_size
+        self._draws[:bs].copy_(output.next_token_logits.argmax(dim=-1).view(bs, self.width))
+        self._prefix_lens[:bs].copy_(forward_batch.seq_lens)
         stamp(self.stamps, 3)
-        path = self._accept(output.next_token_logits.argmax(dim=-1).view(bs, self.width))
+
+    def _commit(self, bs: int, output: LogitsProcessorOutput) -> None:
+        worker, path = self._worker, self._accept(bs)
         stamp(self.stamps, 4)
         worker.move_to_front(self._slots[:bs, : self.width], path)
         hidden = output.hidden_states.view(bs, self.width, -1)
-        worker.append_accepted(hidden, path, forward_batch.seq_lens, self._draft_slots[:bs, : self._depth])
+        worker.append_accepted(hidden, path, self._prefix_lens[:bs], self._draft_slots[:bs, : self._depth])
         stamp(self.stamps, 5)
 
-    def _accept(self, draws: torch.Tensor) -> AcceptedPath:
-        path = self._rows_of_path(len(draws))
+    def _accept(self, bs: int) -> AcceptedPath:
+        path, tree, draws = self._path_of(bs), self._tree_of(bs), self._draws[:bs]
         if not forces_acceptance():
-            return walk(self._tree.tokens, self._tree.parents, draws, self._depth, out=path)
-        for rows, forced in zip(path, forced_path(self._tree, draws, self._depth, self._forced_length), strict=True):
+            return walk(tree.tokens, tree.parents, draws, self._depth, out=path)
+        for rows, forced in zip(path, forced_path(tree, draws, self._depth, self._forced_length), strict=True):
             rows.copy_(forced)
         return path
 
-    def _rows_of_path(self, bs: int) -> AcceptedPath:
+    def _path_of(self, bs: int) -> AcceptedPath:
         return AcceptedPath(*(field[:bs] for field in self._path))
+
+    def _tree_of(self, bs: int) -> DraftTree:
+        return DraftTree(*(nodes[:bs] for nodes in self._tree))
 
     # --- replayed --------------------------------------------------------------------------------------------
 
     def serves(self, batch: ScheduleBatch) -> bool:
-        """Whether an argmax per node is all that the requests of `batch` ask for."""
-        return (
-            len(batch.reqs) <= self._graphs.max_bs
-            and not batch.return_hidden_states
-            and self._worker._can_skip_verify_logits(batch, batch.sampling_info)
-        )
+        return len(batch.reqs) <= self._graphs.max_bs and not batch.has_grammar and not batch.return_hidden_states
 
-    def replay(
+    def verify(
         self, batch: ScheduleBatch, roots: torch.Tensor, window: RoundWindow
-    ) -> tuple[AcceptedPath, torch.Tensor, ForwardBatch]:
-        """One round: the accepted path [bs, depth], the path scores of the trees [bs, nodes], and the verify batch.
+    ) -> tuple[GenerationBatchResult, ForwardBatch]:
+        """Replay draft, tree_build and verify: what the target says at every node, and the verify batch.
 
         Args:
             batch: a decode batch that `serves` allows; its host lengths bound what is written.
@@ -204,10 +233,22 @@ class RoundGraph:
         batch.out_cache_loc = window.slots[:, : self.width].reshape(-1)
         with self._in_use():
             forward_batch, _ = verify_input.prepare_for_verify(batch, self._worker.target_worker)
-            self._worker.target_forward(forward_batch)
+            return self._worker.target_forward(forward_batch), forward_batch
+
+    def verified_trees(self, bs: int) -> tuple[DraftTree, TreeLayout]:
+        """The trees [bs, nodes] of the last `verify`, and of their layout the positions; valid until the next one."""
+        layout = TreeLayout(ancestor_mask=None, positions=self._positions[:bs], next_child=None, next_sibling=None)
+        return self._tree_of(bs), layout
+
+    def draws(self, bs: int) -> torch.Tensor:
+        """[bs, nodes] int64: the argmax at every node after `verify`; `commit` accepts by what then stands there."""
+        return self._draws[:bs]
+
+    def commit(self, bs: int) -> tuple[AcceptedPath, torch.Tensor]:
+        """Replay accept and commit: the accepted path [bs, depth], and the path scores [bs, nodes] of whole trees."""
+        self._graphs.backend.replay(self._graphs.commit_key(self._graphs.bs), None)
         # The next replay writes over them while the host may still wait for a copy.
-        path = AcceptedPath(*(field.clone() for field in self._rows_of_path(bs)))
-        return path, self._path_scores[:bs], forward_batch
+        return AcceptedPath(*(field.clone() for field in self._path_of(bs))), self._path_scores[:bs]
 
     def _load(self, bs: int, roots: torch.Tensor, window: RoundWindow) -> None:
         if bs < self._rows:  # what larger batches left would be written to

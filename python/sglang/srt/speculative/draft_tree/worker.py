@@ -191,17 +191,25 @@ class DraftTreeWorker(DFlashWorkerV2):
         graph: RoundGraph,
         on_publish: Callable | None,
     ) -> GenerationBatchResult:
-        """The same round, as one graph."""
+        """The same round, as two graphs."""
+        bs = len(batch.reqs)
         window = self.open_window(batch, draft_input, graph.width, masks=False)
         with _bounded_host_lens(batch, draft_input):
-            path, path_scores, forward_batch = graph.replay(batch, draft_input.bonus_tokens, window)
+            output, forward_batch = graph.verify(batch, draft_input.bonus_tokens, window)
+        logits, draws = output.logits_output, graph.draws(bs)
+        if not self._can_skip_verify_logits(batch, batch.sampling_info):
+            verified = Verified(logits, None, True, forward_batch, output)
+            tree, layout = graph.verified_trees(bs)
+            draws.copy_(self.target_draws(batch, window, tree, layout, verified, None, None))
+        path, path_scores = graph.commit(bs)
+        self._add_logprobs(batch, logits, draws, path)
         new_seq_lens = window.prefix_lens + path.length
         if on_publish is not None:
             on_publish(new_seq_lens)
         self.stage_times.add_stamped(graph.stamps)
         self.replayed(path, path_scores, graph.width)
-        self.round_metrics.verified(len(batch.reqs), graph.width)
-        logits = LogitsProcessorOutput(next_token_logits=None)
+        self.round_metrics.verified(bs, graph.width)
+        logits.hidden_states = None
         return self._result(logits, graph.width, path, new_seq_lens, forward_batch, can_run_cuda_graph=True)
 
     def _result(
@@ -225,6 +233,18 @@ class DraftTreeWorker(DFlashWorkerV2):
             extra_keep_alive_refs=[forward_batch],
             **more,
         )
+
+    @staticmethod
+    def _add_logprobs(
+        batch: ScheduleBatch, logits: LogitsProcessorOutput, draws: torch.Tensor, path: AcceptedPath
+    ) -> None:
+        """Where requests ask for them: of every emitted token, from the node that it was drawn at."""
+        if not batch.return_logprob:
+            return
+        bs, width = draws.shape
+        first_row = torch.arange(bs, device=draws.device)[:, None] * width
+        rows = path.node_ids.clamp(min=0) + first_row
+        compute_spec_logprobs(batch, logits, draws.reshape(-1), accept_index=rows)
 
     def replayed(self, path: AcceptedPath, path_scores: torch.Tensor, width: int) -> None:
         """A round went by as one graph; `path_scores` [bs, nodes] is valid until the next one."""
@@ -473,10 +493,7 @@ class DraftTreeWorker(DFlashWorkerV2):
     ) -> GenerationBatchResult:
         """The accepted path becomes the prefix: its KV rows to the front, its hidden states into the draft's cache."""
         (bs, width), depth, logits = draws.shape, path.tokens.shape[1], verified.logits
-        if batch.return_logprob:
-            first_row = torch.arange(bs, device=draws.device)[:, None] * width
-            rows = (path.node_ids.clamp(min=0) + first_row).view(-1)
-            compute_spec_logprobs(batch, logits, draws.view(-1), accept_index=rows.view(bs, depth))
+        self._add_logprobs(batch, logits, draws, path)
 
         if width > 1:
             self.move_to_front(window.slots[:, :width], path)
