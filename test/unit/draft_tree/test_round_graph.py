@@ -3,7 +3,10 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 
+from sglang.kernels.draft_tree.accept_walk import empty_path
+from sglang.kernels.draft_tree.tree_build import DraftTree
 from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 from sglang.srt.runtime_context import get_parallel
 from sglang.srt.speculative.draft_tree.round_graph import RoundGraph
@@ -49,3 +52,47 @@ def test_a_corrected_draft_takes_the_stages_one_by_one():
     worker = SimpleNamespace(model_runner=runner(), draft_model_runner=runner(), lilicorr=object())
     with get_parallel().override(tp_size=1, pp_size=1, attn_dp_enabled=False):
         assert RoundGraph.of(worker, 9) is None
+
+
+# 0 -> 1 -> 3 and 0 -> 2, tokens 10 11 12 13; the KV slots of node n are 20 + n and 30 + n
+PARENTS = torch.tensor([[-1, 0, 0, 1]] * 2)
+TOKENS = torch.tensor([[10, 11, 12, 13]] * 2)
+
+
+@pytest.fixture
+def halves():
+    """A RoundGraph without graphs, whose halves run as they are; what they move and append is kept."""
+    graph = object.__new__(RoundGraph)
+    graph.width, graph._depth = 4, 3
+    graph.stamps = torch.zeros(6, dtype=torch.int64)
+    graph._tree = DraftTree(TOKENS, PARENTS, PARENTS, PARENTS, torch.zeros(2, 4))
+    graph._path, graph._draws = empty_path(2, 3, "cpu"), torch.zeros(2, 4, dtype=torch.int64)
+    graph._slots = graph._draft_slots = torch.arange(20, 24) + torch.tensor([[0], [10]])
+    graph._prefix_lens = torch.zeros(2, dtype=torch.int64)
+    kept = {}
+    pool = SimpleNamespace(move_kv_cache=lambda to, source: kept.update(to=to, source=source))
+    graph._runner = SimpleNamespace(token_to_kv_pool_allocator=SimpleNamespace(get_kvcache=lambda: pool))
+    graph._worker = SimpleNamespace(
+        _block_pos_offsets=torch.arange(8), _append_target_hidden_to_draft_kv_by_loc=lambda **rows: kept.update(rows)
+    )
+    return graph, kept
+
+
+def test_the_second_half_accepts_by_the_draws_that_stand_there(halves):
+    graph, kept = halves
+    logits = torch.zeros(8, 20)
+    logits[torch.arange(8), [11, 13, 1, 2, 12, 1, 3, 4]] = 1.0
+    hidden = torch.arange(8.0)[:, None]
+    output = SimpleNamespace(next_token_logits=logits, hidden_states=hidden)
+    graph._draw(None, output, SimpleNamespace(batch_size=2, seq_lens=torch.tensor([5, 6])), 8)
+    assert graph.draws(2).tolist() == [[11, 13, 1, 2], [12, 1, 3, 4]]
+    graph.draws(2)[1] = torch.tensor([19, 1, 3, 4])  # the second request samples, and no child carries its token
+    graph._commit(2, output)
+    path = graph._path_of(2)
+    assert path.length.tolist() == [3, 1] and path.bonus.tolist() == [2, 19]
+    assert path.node_ids.tolist() == [[0, 1, 3], [0, -1, -1]]
+    moved = dict(zip(kept["to"].tolist(), kept["source"].tolist(), strict=True))
+    assert moved[22] == 23  # the third accepted node lay fourth
+    assert kept["target_hidden"].view(2, 3)[0].tolist() == [0.0, 1.0, 3.0]
+    assert kept["positions"].tolist() == [5, 6, 7, 6, 7, 8] and kept["commit_lens"].tolist() == [3, 1]
+    assert (graph.stamps[3:].diff() >= 0).all() and (graph.stamps[3:] > 0).all()

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from sglang.kernels.draft_tree.tree_build import DraftTree
+from sglang.kernels.draft_tree.tree_build import DraftTree, empty_tree
 from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 from sglang.srt.layers.attention.verify_mask import VerifyMask
 from sglang.srt.speculative.draft_tree import verify_buffers
@@ -106,7 +106,8 @@ def test_a_captured_round_writes_what_its_kernel_reads_of_the_mask(table, monkey
     """Two requests of the tree 0 -> 1, 0 -> 2, behind prefixes of 2 and 1."""
     graph = object.__new__(RoundGraph)
     graph.width, graph._roots, graph._path_scores = 3, torch.tensor([7, 8]), torch.zeros(2, 3)
-    graph.stamps = torch.zeros(6, dtype=torch.int64)
+    graph.stamps, graph._tree = torch.zeros(6, dtype=torch.int64), empty_tree(2, 2, "cpu")
+    graph._positions = torch.zeros(2, 3, dtype=torch.int64)
     graph._backend = triton_backend(init(backend(table, width=3), max_bs=2)._verify_mask)
     graph._backend.enable_deterministic = deterministic
     parents = torch.tensor([[-1, 0, 0]] * 2)
@@ -120,6 +121,7 @@ def test_a_captured_round_writes_what_its_kernel_reads_of_the_mask(table, monkey
     rows = [[p, p, 1, 0, 0], [p, p, 1, 1, 0], [p, p, 1, 0, 1], [p, 1, 0, 0], [p, 1, 1, 0], [p, 1, 0, 1]]
     written = sum(rows, [])
     assert graph._backend.verify_mask.buffer.tolist()[: len(written)] == written
+    assert torch.equal(graph._tree.parents, parents) and batch.positions.tolist() == graph._positions.view(-1).tolist()
 
 
 def test_memory_that_was_given_out_stays_with_who_has_it():
