@@ -31,7 +31,7 @@ CASES = {
     "no graphs of the draft": ({}, NO_GRAPHS, {}, 9, False),
     "a target's backend that plans on the host": (ON_THE_HOST, {}, {}, 9, False),
     "a draft's backend that plans on the host": ({}, ON_THE_HOST, {}, 9, False),
-    "tensor parallelism": ({}, {}, {"tp_size": 2}, 9, False),
+    "tensor parallelism": ({}, {}, {"tp_size": 2}, 9, True),
     "pipeline stages": ({}, {}, {"pp_size": 2}, 9, False),
     "attention data parallelism": ({}, {}, {"attn_dp_enabled": True}, 9, False),
     "adapters": ({"lora_manager": object()}, {}, {}, 9, False),
@@ -73,7 +73,9 @@ def halves():
     pool = SimpleNamespace(move_kv_cache=lambda to, source: kept.update(to=to, source=source))
     graph._runner = SimpleNamespace(token_to_kv_pool_allocator=SimpleNamespace(get_kvcache=lambda: pool))
     graph._worker = SimpleNamespace(
-        _block_pos_offsets=torch.arange(8), _append_target_hidden_to_draft_kv_by_loc=lambda **rows: kept.update(rows)
+        _block_pos_offsets=torch.arange(8),
+        _append_target_hidden_to_draft_kv_by_loc=lambda **rows: kept.update(rows),
+        argmax=lambda logits: logits.argmax(dim=-1),
     )
     return graph, kept
 

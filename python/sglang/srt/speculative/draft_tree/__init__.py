@@ -12,8 +12,8 @@ its depth. A chain is the tree in which every node hangs below the one before it
                  a set length instead, for measurements         forced_acceptance.py
     commit       KV and counts of what was emitted              worker.py; penalty_counts.py, emitted_tokens.py
 
-`DraftTreeWorker._decode` is that round, a call a stage. On one GPU `round_graph.py` holds all that need not wait for
-the host in two CUDA graphs, before and after the draws, and `_decode` replays them. Without a tree budget upstream's own
+`DraftTreeWorker._decode` is that round, a call a stage. On GPUs `round_graph.py` holds all that need not wait for the
+host in two CUDA graphs, before and after the draws, and `_decode` replays them. Without a tree budget upstream's own
 worker drafts, verifies and commits the chain, and `chain_round.py` holds the seams between it and the stages here.
 
 `config.py` says how wide trees are, `launch.py` what is refused or falls back to the chain, `worker_choice.py` which

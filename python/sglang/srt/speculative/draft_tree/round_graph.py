@@ -90,18 +90,20 @@ class RoundGraph:
     def of(cls, worker: DraftTreeWorker, width: int) -> RoundGraph | None:
         """None where a round cannot be captured.
 
-        That is without graphs, on several ranks, with backends that plan on the host, and where the host prepares a
-        verify beyond what the head writes: adapters, positions of pictures, what a corrected draft publishes.
+        That is without graphs, over pipeline stages, with backends that plan on the host, and where the host prepares
+        a verify beyond what the head writes: batches of other data-parallel ranks, adapters, positions of pictures,
+        what a corrected draft publishes.
         """
         target, draft = worker.model_runner, worker.draft_model_runner
         captures = all(hasattr(each.decode_cuda_graph_runner, "captured_req_width") for each in (target, draft))
         plans_on_device = all(isinstance(each.attn_backend, TritonAttnBackend) for each in (target, draft))
-        layout = get_parallel()
-        one_rank = layout.tp_size == layout.pp_size == 1 and not layout.attn_dp_enabled
         host_prepares = (
-            target.lora_manager is not None or target.model_config.model_is_mrope or worker.lilicorr is not None
+            get_parallel().attn_dp_enabled
+            or target.lora_manager is not None
+            or target.model_config.model_is_mrope
+            or worker.lilicorr is not None
         )
-        if width == 1 or not captures or not plans_on_device or not one_rank or host_prepares:
+        if width == 1 or get_parallel().pp_size > 1 or not captures or not plans_on_device or host_prepares:
             return None
         return cls(worker, width)
 
@@ -179,7 +181,7 @@ class RoundGraph:
         self, graphs: DecodeCudaGraphRunner, output: LogitsProcessorOutput, forward_batch: ForwardBatch, tokens: int
     ) -> None:
         self._output, bs = output, forward_batch.batch_size
-        self._draws[:bs].copy_(output.next_token_logits.argmax(dim=-1).view(bs, self.width))
+        self._draws[:bs].copy_(self._worker.argmax(output.next_token_logits).view(bs, self.width))
         self._prefix_lens[:bs].copy_(forward_batch.seq_lens)
         stamp(self.stamps, 3)
 

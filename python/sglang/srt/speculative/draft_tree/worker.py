@@ -197,8 +197,10 @@ class DraftTreeWorker(DFlashWorkerV2):
         with _bounded_host_lens(batch, draft_input):
             output, forward_batch = graph.verify(batch, draft_input.bonus_tokens, window)
         logits, draws = output.logits_output, graph.draws(bs)
-        if not self._can_skip_verify_logits(batch, batch.sampling_info):
-            verified = Verified(logits, None, True, forward_batch, output)
+        if self._can_skip_verify_logits(batch, batch.sampling_info):
+            self._tp_sync.sync(SpecTpSyncSite.DFLASH_ACCEPT_GREEDY, draws)
+        else:
+            verified = self._verified(batch, forward_batch, output)
             tree, layout = graph.verified_trees(bs)
             draws.copy_(self.target_draws(batch, window, tree, layout, verified, None, None))
         path, path_scores = graph.commit(bs)
@@ -400,14 +402,25 @@ class DraftTreeWorker(DFlashWorkerV2):
 
     def _verified(self, batch: ScheduleBatch, forward_batch: ForwardBatch, output: GenerationBatchResult) -> Verified:
         logits, argmax = output.logits_output, None
-        processor = self._target_logits_processor
-        if processor is not None and processor.is_deferred_shard(logits.next_token_logits):
+        if self._is_deferred(logits.next_token_logits):
             if self._can_skip_verify_logits(batch, batch.sampling_info):
-                argmax = processor.deferred_argmax(logits.next_token_logits)
+                argmax = self.argmax(logits.next_token_logits)
                 logits.next_token_logits = None
             else:
-                logits.next_token_logits = processor.finish_deferred_gather(logits.next_token_logits)
+                logits.next_token_logits = self._target_logits_processor.finish_deferred_gather(
+                    logits.next_token_logits
+                )
         return Verified(logits, argmax, output.can_run_cuda_graph, forward_batch, output)
+
+    def argmax(self, logits: torch.Tensor) -> torch.Tensor:
+        """[rows] int64, over the whole vocabulary, of a verify's `logits`: [rows, vocabulary], or this rank's share."""
+        if self._is_deferred(logits):
+            return self._target_logits_processor.deferred_argmax(logits)
+        return logits.argmax(dim=-1)
+
+    def _is_deferred(self, logits: torch.Tensor) -> bool:
+        processor = self._target_logits_processor
+        return processor is not None and processor.is_deferred_shard(logits)
 
     def verify_input(
         self,
