@@ -10,6 +10,7 @@ from sglang.kernels.draft_tree.tree_build import DraftTree
 from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 from sglang.srt.runtime_context import get_parallel
 from sglang.srt.speculative.draft_tree.round_graph import RoundGraph
+from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker
 
 
 def runner(**changes) -> SimpleNamespace:
@@ -71,12 +72,11 @@ def halves():
     graph._prefix_lens = torch.zeros(2, dtype=torch.int64)
     kept = {}
     pool = SimpleNamespace(move_kv_cache=lambda to, source: kept.update(to=to, source=source))
-    graph._runner = SimpleNamespace(token_to_kv_pool_allocator=SimpleNamespace(get_kvcache=lambda: pool))
-    graph._worker = SimpleNamespace(
-        _block_pos_offsets=torch.arange(8),
-        _append_target_hidden_to_draft_kv_by_loc=lambda **rows: kept.update(rows),
-        argmax=lambda logits: logits.argmax(dim=-1),
-    )
+    worker = object.__new__(DraftTreeWorker)
+    worker.model_runner = SimpleNamespace(token_to_kv_pool_allocator=SimpleNamespace(get_kvcache=lambda: pool))
+    worker._block_pos_offsets, worker._target_logits_processor = torch.arange(8), None
+    worker._append_target_hidden_to_draft_kv_by_loc = lambda **rows: kept.update(rows)
+    graph._worker = worker
     return graph, kept
 
 
