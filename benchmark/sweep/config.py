@@ -115,6 +115,10 @@ class SweepConfig(_Strict):
     env: dict[str, str] = {}
     port: int | None = None
     """Port of the servers; by default a free one each time."""
+    together: bool = False
+    """Start all servers at once and keep them to the end, where they fit side by side: a sweep of many configurations
+    then waits for one start. Servers without a request sleep, and rows say nothing of memory. Bound what each server
+    takes, as with the flag ``max-total-tokens``."""
     startup_seconds: Positive = 1800
     cell_seconds: Positive = 3600
     """A cell that takes longer is ended, with its server, and becomes a failed row."""
@@ -146,6 +150,8 @@ class SweepConfig(_Strict):
         names = [configuration.name for configuration in self.configurations]
         if self.reference is not None and self.reference not in names:
             raise ValueError(f"reference {self.reference} is no configuration; there are {', '.join(names)}")
+        if self.together and self.port is not None:
+            raise ValueError("together starts several servers and port is one: leave out either")
         for configuration in self.configurations:
             if configuration.baseline not in (None, *names):
                 raise ValueError(f"baseline {configuration.baseline} of {configuration.name} is no configuration")

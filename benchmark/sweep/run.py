@@ -3,13 +3,15 @@
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import requests
 from tqdm import tqdm
+
+from sglang.bundled_pair.server_process import ServerProcess
 
 from . import load, reference
 from .config import Configuration, SweepConfig, SweepError, Workload
@@ -20,7 +22,7 @@ from .prompts import Prompt
 from .prompts import load as load_prompts
 from .results import Results, Row
 from .rounds import Rounds, rounds_in, server_measures
-from .server import Served, environment, model_and_draft, reason_in, serve, server_info
+from .server import Served, environment, model_and_draft, reason_in, serve, server_info, start, wait
 from .setup import describe
 
 # Rounds at the end of a request are cut short, and a simulated accept length is an average.
@@ -35,6 +37,7 @@ class Sweep:
     def __init__(self, config: SweepConfig, results: Results) -> None:
         """Loads the tokenizer and every prompt, so that an absent data set is found before a server starts."""
         self._config, self._results = config, results
+        self._started: dict[str, ServerProcess | None] = {}
         self._plan = {configuration.name: list(cells_of(config, configuration)) for configuration in config.in_order()}
         results.require_same_setup([cell for cells in self._plan.values() for cell in cells])
         self._model, _ = model_and_draft(config)
@@ -44,20 +47,48 @@ class Sweep:
         """Measures what has no row yet; returns how many rows of this sweep failed."""
         total = sum(map(len, self._plan.values()))
         done = sum(self._results.is_done(cell) for cells in self._plan.values() for cell in cells)
-        with tqdm(total=total, initial=done, unit="cell", desc=self._config.name) as bar, gpus() as devices:
+        with (
+            tqdm(total=total, initial=done, unit="cell", desc=self._config.name) as bar,
+            gpus() as devices,
+            ExitStack() as servers,
+        ):
+            if self._config.together:
+                self._start_all(servers)
             for configuration in self._config.in_order():
                 self._run_configuration(configuration, devices, bar)
         return sum(row["status"] != "ok" for row in self._results.rows)
 
+    def _start_all(self, servers: ExitStack) -> None:
+        """Starts each server that there is work for; one that cannot be started is tried again in its turn."""
+        for configuration in self._config.in_order():
+            if self._cells_left(configuration) or self._missing_references(configuration):
+                with suppress(SweepError):
+                    process = servers.enter_context(start(self._config, configuration, self._log_of(configuration)))
+                    self._started[configuration.name] = process
+
+    @contextmanager
+    def _server_of(self, configuration: Configuration) -> Iterator[Served]:
+        log = self._log_of(configuration)
+        if configuration.name in self._started:
+            yield wait(self._config, configuration, self._started[configuration.name], log)
+            return
+        with serve(self._config, configuration, log) as served:
+            yield served
+
+    def _cells_left(self, configuration: Configuration) -> list[Cell]:
+        return [cell for cell in self._plan[configuration.name] if not self._results.is_done(cell)]
+
+    def _log_of(self, configuration: Configuration) -> Path:
+        return self._results.folder / "logs" / f"{_file_name(configuration.name)}.log"
+
     def _run_configuration(self, configuration: Configuration, devices: Gpus, bar: tqdm) -> None:
-        cells = [cell for cell in self._plan[configuration.name] if not self._results.is_done(cell)]
-        missing = self._missing_references(configuration)
+        cells, missing = self._cells_left(configuration), self._missing_references(configuration)
         if not cells and not missing:
             return
-        log = self._results.folder / "logs" / f"{_file_name(configuration.name)}.log"
+        log = self._log_of(configuration)
         bar.set_postfix_str(f"{configuration.name}: starting")
         try:
-            with serve(self._config, configuration, log) as served:
+            with self._server_of(configuration) as served:
                 for workload in missing:
                     bar.set_postfix_str(f"{configuration.name} {workload.name}: reference")
                     self._make_reference(configuration, workload, served)
@@ -97,7 +128,8 @@ class Sweep:
             return {**row, **_failure(_with_server(reason, served, log))}
         row |= {"status": "ok", "reason": None, **measure(records, prompts)}
         row |= server_measures(rounds, _rounds_of(served))
-        row |= {"gpu_memory_mib": devices.memory_mib(), "energy_j": _difference(devices.energy_j(), energy)}
+        memory = None if self._config.together else devices.memory_mib()
+        row |= {"gpu_memory_mib": memory, "energy_j": _difference(devices.energy_j(), energy)}
         row |= self._compare(cell, records)
         return {**row, **refuse_wrong_acceptance(cell.configuration, row)}
 

@@ -41,8 +41,15 @@ class Served:
 @contextmanager
 def serve(config: SweepConfig, configuration: Configuration, log: Path) -> Iterator[Served]:
     """Yields a healthy server. Raises SweepError, in one line, where there is none or it does not do as it was told."""
+    with start(config, configuration, log) as process:
+        yield wait(config, configuration, process, log)
+
+
+@contextmanager
+def start(config: SweepConfig, configuration: Configuration, log: Path) -> Iterator[ServerProcess | None]:
+    """Yields a server that loads, None where one is attached to. Raises SweepError where none can be started."""
     if configuration.url:
-        yield checked(configuration, Served(configuration.url.rstrip("/"), server_info(configuration.url), None))
+        yield None
         return
     port = config.port or find_free_port()
     try:
@@ -57,13 +64,20 @@ def serve(config: SweepConfig, configuration: Configuration, log: Path) -> Itera
     except (ServerError, OSError) as error:
         raise SweepError(f"{configuration.name}: {error}") from None
     try:
-        try:
-            process.wait_until_healthy(config.startup_seconds)
-        except ServerError as error:
-            raise SweepError(f"{str(error).splitlines()[0]}: {reason_in(log)}") from None
-        yield checked(configuration, Served(process.base_url, server_info(process.base_url), process))
+        yield process
     finally:
         process.stop(grace=5)
+
+
+def wait(config: SweepConfig, configuration: Configuration, process: ServerProcess | None, log: Path) -> Served:
+    """Returns the server that ``start`` gave once it is healthy. Raises SweepError if it ends or is too slow."""
+    if process is None:
+        return checked(configuration, Served(configuration.url.rstrip("/"), server_info(configuration.url), None))
+    try:
+        process.wait_until_healthy(config.startup_seconds)
+    except ServerError as error:
+        raise SweepError(f"{str(error).splitlines()[0]}: {reason_in(log)}") from None
+    return checked(configuration, Served(process.base_url, server_info(process.base_url), process))
 
 
 def command(config: SweepConfig, configuration: Configuration, port: int) -> list[str]:
@@ -74,6 +88,8 @@ def command(config: SweepConfig, configuration: Configuration, port: int) -> lis
         flags.setdefault("speculative-draft-model-path", draft)
     if config.has_shape:
         flags.setdefault("load-format", "dummy")
+    if config.together:
+        flags.setdefault("sleep-on-idle", True)
     fixed = ["--model-path", model, "--host", HOST, "--port", str(port)]
     return [
         interpreter(configuration),

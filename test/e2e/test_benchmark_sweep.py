@@ -15,10 +15,11 @@ ROOT = Path(__file__).parents[2]
 SECONDS = 900  # what a loaded machine may need; alone it takes about a minute
 
 
-def write_config(folder: Path, pair) -> Path:
+def write_config(folder: Path, pair, *, together: bool = False) -> Path:
     dflash = {"speculative-algorithm": "DFLASH"}
     config = {
         "name": "tiny",
+        "together": together,
         "model": str(pair.target),
         "draft": str(pair.draft),
         "flags": {"dtype": "float32", "max-total-tokens": 4096, "skip-server-warmup": True, "decode-log-interval": 2},
@@ -34,7 +35,7 @@ def write_config(folder: Path, pair) -> Path:
             {"name": "plain"},
         ],
     }
-    path = folder / "tiny.yaml"
+    path = folder / f"tiny-{together}.yaml"
     path.write_text(yaml.safe_dump(config))
     return path
 
@@ -67,6 +68,7 @@ def test_sweep_goes_on_after_a_kill_and_is_drawn(tiny_pair, tmp_path: Path) -> N
     assert not alive, "no server outlives its sweep"
     before = (results / "results.jsonl").read_text()
 
+    run = command("benchmark.sweep", write_config(tmp_path, tiny_pair(), together=True), "--out", results)
     resumed = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
     assert resumed.returncode == 0, resumed.stderr[-3000:]
     assert "6 rows, 0 of them failed" in resumed.stdout

@@ -115,6 +115,21 @@ def test_failed_requests_fail_their_cell_with_a_reason(model: str, tmp_path: Pat
     assert rows["plain"]["reason"] == "2 of 2 requests failed: the answer ended before the request did"
 
 
+def test_servers_that_start_together_are_all_up_before_one_is_measured(model: str, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    waiting = tmp_path / "python"  # ends once both of them run
+    waiting.write_text(
+        f"#!/bin/sh\necho $$ >> {started}\nwhile [ $(wc -l < {started}) -lt 2 ]; do sleep 0.05; done\nexit 3\n"
+    )
+    waiting.chmod(0o755)
+    configurations = [{"name": name, "python": str(waiting)} for name in ("plain", "other")]
+    failed, rows = sweep(
+        model, {}, tmp_path / "rows", together=True, startup_seconds=60, configurations=configurations
+    )
+    assert failed == 2 and len(started.read_text().split()) == 2
+    assert all("ended with status 3" in row["reason"] for row in rows.values())
+
+
 def test_reference_that_speculates_is_refused(model: str, tmp_path: Path) -> None:
     with stub_server.serve(Stub([CHAIN] * 2, info=INFO)) as chain:
         _, rows = sweep(model, {"plain": chain.url}, tmp_path)
