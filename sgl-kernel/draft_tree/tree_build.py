@@ -117,7 +117,8 @@ def _build_tree_torch(root_tokens: torch.Tensor, token_ids: torch.Tensor, lattic
     device = lattice.steps.device
     # One more column ends every row, and one more depth the tree: both hold -inf, so that nothing is offered there.
     ranks = torch.arange(topk, device=device).expand(bs, depths, rows, topk) if lattice.ranks is None else lattice.ranks
-    steps = pad(lattice.steps, (0, 1, 0, 0, 0, 1), value=-torch.inf).flatten(1)
+    offers = lattice.steps.masked_fill(lattice.steps.isnan(), -torch.inf)  # neither is ever taken
+    steps = pad(offers, (0, 1, 0, 0, 0, 1), value=-torch.inf).flatten(1)
     ranks = pad(ranks, (0, 1, 0, 0, 0, 1)).flatten(1)
     row_cells = topk + 1
     depth_cells = rows * row_cells

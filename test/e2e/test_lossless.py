@@ -94,6 +94,17 @@ def test_a_cached_prefix_changes_no_token(served):
     assert_same_tokens(plain, dflash, served.least_accepted)
 
 
+def test_rounds_outlive_a_prompt_longer_than_any_before(shared_servers, tiny_pair, tmp_path_factory):
+    """On a GPU the graphs of rounds stay while prompts grow what they share, and a flush gives the old memory back."""
+    tree = {"speculative_dflash_tree_budget": 8, "speculative_dflash_tree_topk": 4}
+    served = PlainAndDflash(shared_servers, tiny_pair(block_size=BLOCK), tmp_path_factory.mktemp("long"), **tree)
+    longest = [1, *(4 + at % 120 for at in range(MAX_POSITIONS - 60))]
+    for inputs in ([longest], prompts(4, seed=43)):
+        plain, dflash = served.run([{"input_ids": prompt} for prompt in inputs])
+        assert_same_tokens(plain, dflash, served.least_accepted)
+        served.dflash.flush_cache()
+
+
 def test_requests_fill_the_context_like_plain_decoding(served):
     requests = [
         {"input_ids": p, "max_new_tokens": MAX_POSITIONS - len(p), "sampling": WHOLE} for p in long_prompts(3, seed=41)

@@ -12,11 +12,12 @@ from .tiny_kimi import wrap_in_kimi
 
 _EXPERTS = {"moe_intermediate_size": 32, "num_experts_per_tok": 2}
 # Latent attention keeps one compressed row per token and a rotary part; the first layer is dense, the others have a
-# shared expert and choose among two groups, by sigmoid scores and a bias that decides the choice alone.
+# shared expert and choose among two groups, by sigmoid scores and a bias that decides the choice alone. Upstream's
+# triton kernels split keys of 256 + 32 or 512 + 64 into the two parts, and no others.
 _LATENT_ATTENTION = {
     "q_lora_rank": 24,
-    "kv_lora_rank": 32,
-    "qk_rope_head_dim": 16,
+    "kv_lora_rank": 256,
+    "qk_rope_head_dim": 32,
     "qk_nope_head_dim": 16,
     "v_head_dim": 16,
 }

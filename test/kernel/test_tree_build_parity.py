@@ -35,6 +35,15 @@ def test_nodes_without_a_candidate_are_padding():
     assert tree.ranks.tolist() == [[0, 0, 0, 0, 0]]
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("topk", [1, 2])
+def test_scores_that_are_no_number_are_never_taken(device, topk):
+    """As of a draft whose logits are none: the tokens beside them may lie outside of the vocabulary."""
+    scores = torch.full((1, 2, topk), torch.nan, device=device)
+    tree = build_tree(ROOT.to(device), TOKENS[:, :, :topk].to(device), scores, 3)
+    assert tree.tokens.tolist() == [[R, 0, 0, 0]] and tree.parents.tolist() == [[-1, -1, -1, -1]]
+
+
 def test_pair_scores_order_the_children_of_each_parent_on_their_own():
     """Below A, D is better than C; below B it is C."""
     pairs = torch.tensor([[[[-3.0, 0.0], [0.0, -3.0]]]])

@@ -123,9 +123,7 @@ def test_servers_that_start_together_are_all_up_before_one_is_measured(model: st
     )
     waiting.chmod(0o755)
     configurations = [{"name": name, "python": str(waiting)} for name in ("plain", "other")]
-    failed, rows = sweep(
-        model, {}, tmp_path / "rows", together=True, startup_seconds=60, configurations=configurations
-    )
+    failed, rows = sweep(model, {}, tmp_path / "rows", together=True, startup_seconds=60, configurations=configurations)
     assert failed == 2 and len(started.read_text().split()) == 2
     assert all("ended with status 3" in row["reason"] for row in rows.values())
 

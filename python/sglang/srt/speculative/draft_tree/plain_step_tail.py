@@ -41,7 +41,8 @@ class PlainStepTail:
         """Graphs of `runner` that are captured within end with the draft's KV."""
         runner.capture_tail_hooks.append(self._write)
         try:
-            yield
+            with self._worker.kv_workspace_of_graphs.in_use():
+                yield
         finally:
             runner.capture_tail_hooks.remove(self._write)
 

@@ -34,7 +34,7 @@ from sglang.srt.speculative.draft_tree.forced_acceptance import forced_length, f
 from sglang.srt.speculative.draft_tree.lattice import DraftLattice
 from sglang.srt.speculative.draft_tree.stage_times import STAGES
 from sglang.srt.speculative.draft_tree.verify import DraftTreeVerifyInput, reads_mask_prefix
-from sglang.srt.speculative.draft_tree.width_graphs import another_backend
+from sglang.srt.speculative.draft_tree.width_graphs import another_backend, captures
 from sglang.srt.speculative.spec_utils import draft_tp_context
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class RoundGraph:
         what a corrected draft publishes.
         """
         target, draft = worker.model_runner, worker.draft_model_runner
-        captures = all(hasattr(each.decode_cuda_graph_runner, "captured_req_width") for each in (target, draft))
+        both_capture = captures(target) and captures(draft)
         plans_on_device = all(isinstance(each.attn_backend, TritonAttnBackend) for each in (target, draft))
         host_prepares = (
             get_parallel().attn_dp_enabled
@@ -103,7 +103,7 @@ class RoundGraph:
             or target.model_config.model_is_mrope
             or worker.lilicorr is not None
         )
-        if width == 1 or get_parallel().pp_size > 1 or not captures or not plans_on_device or host_prepares:
+        if width == 1 or get_parallel().pp_size > 1 or not both_capture or not plans_on_device or host_prepares:
             return None
         return cls(worker, width)
 

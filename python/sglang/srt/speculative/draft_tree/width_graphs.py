@@ -67,7 +67,7 @@ class WidthGraphs:
     def _build(self, width: int) -> tuple:
         backend = another_backend(self._runner)
         graphs = self._runner.decode_cuda_graph_runner
-        if not hasattr(graphs, "captured_req_width"):  # no CUDA graphs here
+        if not captures(self._runner):
             return backend, graphs
         is_plain = width == 1 and self._plain_steps
         runner_class = plain_step_runner(type(graphs)) if is_plain else type(graphs)
@@ -123,6 +123,11 @@ def counts_rows_by_width(rows: Callable) -> Callable:
 def _adaptive_widths(runner: ModelRunner) -> tuple[int, ...]:
     config = None if runner.is_draft_worker or not runner.spec_algorithm.is_dflash() else draft_tree_config()
     return config.widths if config is not None and len(config.widths) > 1 else ()
+
+
+def captures(runner: ModelRunner) -> bool:
+    """Whether decode steps of `runner` replay CUDA graphs."""
+    return hasattr(runner.decode_cuda_graph_runner, "captured_req_width")
 
 
 def another_backend(runner: ModelRunner) -> AttentionBackend:

@@ -28,6 +28,7 @@ from sglang.srt.speculative.draft_tree.forced_acceptance import (
     forces_acceptance,
     with_certain_path,
 )
+from sglang.srt.speculative.draft_tree.kv_workspace import KVWorkspaceOfGraphs
 from sglang.srt.speculative.draft_tree.lattice import (
     CapturedLattice,
     DraftLattice,
@@ -41,7 +42,7 @@ from sglang.srt.speculative.draft_tree.round_metrics import RoundMetrics
 from sglang.srt.speculative.draft_tree.stage_times import STAGES, StageTimes
 from sglang.srt.speculative.draft_tree.target_draw import draw_target_tokens
 from sglang.srt.speculative.draft_tree.verify import DraftTreeVerifyInput, flat_mask
-from sglang.srt.speculative.draft_tree.width_graphs import captures_width
+from sglang.srt.speculative.draft_tree.width_graphs import captures, captures_width
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang.srt.speculative.spec_tp_sync import SpecTpSyncSite
 from sglang.srt.speculative.spec_utils import GrammarTree, build_grammar_vocab_mask, draft_tp_context
@@ -92,6 +93,7 @@ class DraftTreeWorker(DFlashWorkerV2):
         self._candidates = None
         self.round_graphs: dict[int, RoundGraph] = {}
         self.plain_step_tail: PlainStepTail | None = None
+        self.kv_workspace_of_graphs: KVWorkspaceOfGraphs | None = None
         self._root_only = RootOnly(self.device)
         self._columns = torch.arange(max(self.tree.block_size, self.tree.width), device=self.device)
         self.stage_times = StageTimes(self.device, every=get_observability().decode_log_interval, stages=self.stages)
@@ -113,7 +115,11 @@ class DraftTreeWorker(DFlashWorkerV2):
     def init_cuda_graphs(self) -> None:
         with self._draft_width():
             super().init_cuda_graphs()
-        self.round_graphs = self._capture_rounds()
+        if captures(self.model_runner):
+            largest = max(get_exec().graph.cuda_graph_config.decode.bs)
+            self.kv_workspace_of_graphs = KVWorkspaceOfGraphs(self, largest * self.tree.path_length)
+            with self.kv_workspace_of_graphs.in_use():
+                self.round_graphs = self._capture_rounds()
 
     def _maybe_build_draft_sampler(self) -> CapturedLattice:
         """Tail of the draft graph, in place of upstream's argmax."""
