@@ -32,6 +32,8 @@ PERSON = {
     "required": ["name", "age", "likes"],
     "additionalProperties": False,
 }
+# Of each token of the bundled target's answer the next best is 0.9 nats away: more than rounding on any device.
+CERTAIN = "What is the capital of Japan?"
 PERSON_FORMAT = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
 
 
@@ -278,8 +280,8 @@ def smollm(shared_servers, bundled_pair) -> Server:
 
 
 def test_a_chat_and_a_completion_answer_the_question(smollm):
-    reply = answer(smollm, CHAT, chat("What is the capital of France?"))
-    assert "Paris" in reply["choices"][0]["message"]["content"]
+    reply = answer(smollm, CHAT, chat(CERTAIN))
+    assert "Tokyo" in reply["choices"][0]["message"]["content"]
     assert reply["choices"][0]["finish_reason"] == "stop"
     usage = reply["usage"]
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
@@ -294,7 +296,7 @@ def test_a_streamed_chat_comes_in_pieces(smollm):
 
 
 def test_two_samples_of_a_greedy_chat_are_the_same(smollm):
-    first, second = answer(smollm, CHAT, chat("Say hello.", n=2))["choices"]
+    first, second = answer(smollm, CHAT, chat(CERTAIN, n=2))["choices"]
     assert (first["index"], second["index"]) == (0, 1)
     assert first["message"]["content"] == second["message"]["content"]
 

@@ -18,6 +18,7 @@ _LATENT_ATTENTION = {
     "q_lora_rank": 24,
     "kv_lora_rank": 256,
     "qk_rope_head_dim": 32,
+    "head_dim": 32,  # the rotary part, to transformers
     "qk_nope_head_dim": 16,
     "v_head_dim": 16,
 }
@@ -47,7 +48,7 @@ def save_family(architecture: str, config: dict, folder: Path, generator: torch.
     else:
         heads = {"num_key_value_heads": config["num_attention_heads"]}
         model = DeepseekV3ForCausalLM(
-            DeepseekV3Config(**{**config, **heads, "rope_scaling": _YARN}, **_EXPERTS, **_GROUPS, **_LATENT_ATTENTION)
+            DeepseekV3Config(**{**config, **heads, **_LATENT_ATTENTION, "rope_scaling": _YARN}, **_EXPERTS, **_GROUPS)
         )
         more = _DEEPSEEK_ROUTING
     _randomize(model, generator)

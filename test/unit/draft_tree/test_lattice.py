@@ -27,12 +27,15 @@ def hidden_states() -> torch.Tensor:
     return torch.randn(BS, BLOCK, HIDDEN, generator=torch.Generator().manual_seed(2))
 
 
-def test_scores_are_log_probabilities_of_the_most_likely_tokens(head):
-    hidden = hidden_states()[:, 1:]
-    lattice = HeadCandidates(head, TOPK)(hidden, torch.zeros(BS, dtype=torch.int64))
-    expected = torch.log_softmax(hidden @ head.weight[:VOCAB].T, dim=-1).topk(TOPK, dim=-1)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("topk", [1, 2, 3, TOPK])
+def test_scores_are_log_probabilities_of_the_most_likely_tokens(head, topk, device):
+    head.weight = head.weight.to(device)
+    hidden = hidden_states()[:, 1:].to(device)
+    lattice = HeadCandidates(head, topk)(hidden, torch.zeros(BS, dtype=torch.int64, device=device))
+    expected = torch.log_softmax(hidden @ head.weight[:VOCAB].T, dim=-1).topk(topk, dim=-1)
     assert torch.equal(lattice.token_ids, expected.indices)
-    torch.testing.assert_close(lattice.scores, expected.values)
+    torch.testing.assert_close(lattice.scores, expected.values, rtol=1e-3, atol=1e-3)
     assert lattice.pair_scores is None and lattice.scores.dtype == torch.float32
 
 

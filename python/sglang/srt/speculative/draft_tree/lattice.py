@@ -37,11 +37,13 @@ class HeadCandidates:
         from sglang.srt.models.dflash import candidate_topk
 
         bs, depths, _ = hidden_states.shape
+        # Asked for one candidate, upstream's kernel finds the right logit beside a wrong token.
         token_ids, logits, normalizer = candidate_topk(
-            hidden_states.reshape(bs * depths, -1), self._lm_head, self.topk, with_partition=True
+            hidden_states.reshape(bs * depths, -1), self._lm_head, max(2, self.topk), with_partition=True
         )
         scores = logits.float() - normalizer.float()[:, None]
-        return DraftLattice(token_ids.view(bs, depths, -1), scores.view(bs, depths, -1), None)
+        ids, scores = (best.view(bs, depths, -1)[..., : self.topk].contiguous() for best in (token_ids, scores))
+        return DraftLattice(ids, scores, None)
 
 
 class SelectorCandidates:
