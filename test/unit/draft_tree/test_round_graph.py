@@ -10,6 +10,7 @@ from sglang.kernels.draft_tree.tree_build import DraftTree
 from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 from sglang.srt.runtime_context import get_parallel
 from sglang.srt.speculative.draft_tree.round_graph import RoundGraph
+from sglang.srt.speculative.draft_tree.round_measures import EmittedByWidth
 from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker
 
 
@@ -70,6 +71,7 @@ def halves():
     graph._path, graph._draws = empty_path(2, 3, "cpu"), torch.zeros(2, 4, dtype=torch.int64)
     graph._slots = graph._draft_slots = torch.arange(20, 24) + torch.tensor([[0], [10]])
     graph._prefix_lens = torch.zeros(2, dtype=torch.int64)
+    graph._figures = None
     kept = {}
     pool = SimpleNamespace(move_kv_cache=lambda to, source: kept.update(to=to, source=source))
     worker = object.__new__(DraftTreeWorker)
@@ -98,3 +100,27 @@ def test_the_second_half_accepts_by_the_draws_that_stand_there(halves):
     assert kept["target_hidden"].view(2, 3)[0].tolist() == [0.0, 1.0, 3.0]
     assert kept["positions"].tolist() == [5, 6, 7, 6, 7, 8] and kept["commit_lens"].tolist() == [3, 1]
     assert (graph.stamps[3:].diff() >= 0).all() and (graph.stamps[3:] > 0).all()
+
+
+def test_figures_are_of_requests_alone(halves):
+    """Rows that fill up a graph hold trees too, of whatever stands in their place."""
+    graph, _ = halves
+    emitted = EmittedByWidth((1, 4), "cpu")
+    graph._figures, graph._path_scores = emitted.no_figures(), torch.zeros(2, 4)
+    graph._is_request = torch.tensor([True, False])
+    graph._worker.figures = lambda path, scores: emitted.figures(path.node_ids, scores)
+    graph._worker.tree = SimpleNamespace(width=4)
+    graph._worker.best_tree = lambda roots, lattice, width: graph._tree
+    graph._roots, graph._positions = torch.zeros(2, dtype=torch.int64), torch.zeros(2, 4, dtype=torch.int64)
+    graph._draft = lambda roots, batch: None
+    graph._backend = SimpleNamespace(verify_mask=SimpleNamespace(buffer=torch.zeros(200, dtype=torch.bool)))
+    batch = SimpleNamespace(
+        batch_size=2,
+        seq_lens=torch.tensor([5, 6]),
+        input_ids=torch.zeros(8, dtype=torch.int64),
+        positions=torch.zeros(8, dtype=torch.int64),
+    )
+    graph._draft_and_build(None, batch)
+    graph._draws[:] = torch.tensor([11, 13, 1, 2])
+    graph._commit(2, SimpleNamespace(hidden_states=torch.zeros(8, 1)))
+    assert graph._figures.tolist() == [[1.0, 1.0, 3.0], [1.0, 1.0, 4.0]]  # path scores of zero: every node is certain

@@ -76,9 +76,15 @@ class AdaptiveTreeWorker(DraftTreeWorker):
         self._whole_tree = super().build_nodes(root_tokens, lattice, self.tree.width)
         return DraftTree(*(nodes[:, :width].contiguous() for nodes in self._whole_tree))
 
-    def replayed(self, path: AcceptedPath, path_scores: torch.Tensor, width: int) -> None:
-        if self._chooser is not None:
-            self._chooser.emitted.add(path.node_ids, path_scores, width)
+    def no_figures(self) -> torch.Tensor | None:
+        return None if self._chooser is None else self._chooser.emitted.no_figures()
+
+    def figures(self, path: AcceptedPath, path_scores: torch.Tensor) -> torch.Tensor:
+        return self._chooser.emitted.figures(path.node_ids, path_scores)
+
+    def replayed(self, figures: torch.Tensor | None, width: int) -> None:
+        if figures is not None:
+            self._chooser.emitted.add_figures(figures, width)
 
     def accept(self, tree: DraftTree, draws: torch.Tensor) -> AcceptedPath:
         path, width = super().accept(tree, draws), tree.tokens.shape[1]

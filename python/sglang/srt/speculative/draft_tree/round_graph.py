@@ -67,15 +67,17 @@ class RoundGraph:
         self._slots = torch.zeros((max_bs, columns), dtype=torch.int64, device=device)
         self._draft_slots = torch.zeros_like(self._slots)
         self._rows = 0
+        self._is_request = torch.zeros(max_bs, dtype=torch.bool, device=device)
         self._forced_length = torch.ones(1, dtype=torch.int64, device=device)
         self._prefix_lens = torch.zeros(max_bs, dtype=torch.int64, device=device)
         # What it leaves.
         self._path = empty_path(max_bs, self._depth, device)
         self.stamps = torch.zeros(1 + len(STAGES), dtype=torch.int64, device=device)  # see StageTimes.add_stamped
-        self._path_scores = torch.zeros((max_bs, worker.tree.width), dtype=torch.float32, device=device)
+        self._figures = worker.no_figures()
         # What the first graph hands to the second.
         self._tree = empty_tree(max_bs, width - 1, device)
         self._positions, self._draws = torch.zeros((2, max_bs, width), dtype=torch.int64, device=device)
+        self._path_scores = torch.zeros((max_bs, worker.tree.width), dtype=torch.float32, device=device)
         self._output: LogitsProcessorOutput | None = None
         # In the place of tokens and positions, which the head writes.
         self._nothing = torch.zeros(max_bs * width, dtype=torch.int64, device=device)
@@ -141,7 +143,9 @@ class RoundGraph:
         lattice = self._draft(roots, forward_batch)
         stamp(self.stamps, 1)
         whole = self._worker.best_tree(roots, lattice, self._worker.tree.width)
-        self._path_scores[: len(roots)].copy_(whole.path_scores)
+        if self._figures is not None:
+            is_request = self._is_request[: len(roots), None]
+            self._path_scores[: len(roots)].copy_(torch.where(is_request, whole.path_scores, -torch.inf))
         tree = self._tree_of(len(roots))
         for nodes, made in zip(tree, whole, strict=True):
             nodes.copy_(made[:, : self.width])
@@ -187,6 +191,8 @@ class RoundGraph:
 
     def _commit(self, bs: int, output: LogitsProcessorOutput) -> None:
         worker, path = self._worker, self._accept(bs)
+        if self._figures is not None:
+            self._figures.copy_(worker.figures(path, self._path_scores[:bs]))
         stamp(self.stamps, 4)
         worker.move_to_front(self._slots[:bs, : self.width], path)
         hidden = output.hidden_states.view(bs, self.width, -1)
@@ -246,16 +252,19 @@ class RoundGraph:
         """[bs, nodes] int64: the argmax at every node after `verify`; `commit` accepts by what then stands there."""
         return self._draws[:bs]
 
-    def commit(self, bs: int) -> tuple[AcceptedPath, torch.Tensor]:
-        """Replay accept and commit: the accepted path [bs, depth], and the path scores [bs, nodes] of whole trees."""
+    def commit(self, bs: int) -> tuple[AcceptedPath, torch.Tensor | None]:
+        """Replay accept and commit: the accepted path [bs, depth], and the worker's figures if it wants any."""
         self._graphs.backend.replay(self._graphs.commit_key(self._graphs.bs), None)
         # The next replay writes over them while the host may still wait for a copy.
-        return AcceptedPath(*(field.clone() for field in self._path_of(bs))), self._path_scores[:bs]
+        return AcceptedPath(*(field.clone() for field in self._path_of(bs))), self._figures
 
     def _load(self, bs: int, roots: torch.Tensor, window: RoundWindow) -> None:
         if bs < self._rows:  # what larger batches left would be written to
             self._slots[bs : self._rows].zero_()
             self._draft_slots[bs : self._rows].zero_()
+        if bs != self._rows:
+            self._is_request.fill_(False)
+            self._is_request[:bs].fill_(True)
         self._rows = bs
         self._roots[:bs].copy_(roots)
         if forces_acceptance():

@@ -101,7 +101,18 @@ class EmittedByWidth:
 
     def add(self, node_ids: torch.Tensor, path_scores: torch.Tensor, width: int) -> None:
         """A round that verified the first `width` nodes of its trees; the tensors as in `emitted_by_width`."""
-        figures = emitted_by_width(node_ids, path_scores, self._widths)
+        self.add_figures(self.figures(node_ids, path_scores), width)
+
+    def figures(self, node_ids: torch.Tensor, path_scores: torch.Tensor) -> torch.Tensor:
+        """`emitted_by_width` for these widths, [2, 1 + widths]; a CUDA graph can hold it."""
+        return emitted_by_width(node_ids, path_scores, self._widths)
+
+    def no_figures(self) -> torch.Tensor:
+        """Zeros like `figures`."""
+        return torch.zeros((2, len(self._widths)), dtype=torch.float32, device=self._widths.device)
+
+    def add_figures(self, figures: torch.Tensor, width: int) -> None:
+        """The `figures` of a round that verified `width` nodes, valid until the next round."""
         event = None
         if self._on_cuda:
             on_host = torch.empty(figures.shape, dtype=figures.dtype, pin_memory=True)

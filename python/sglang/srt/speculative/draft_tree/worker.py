@@ -209,13 +209,13 @@ class DraftTreeWorker(DFlashWorkerV2):
             verified = self._verified(batch, forward_batch, output)
             tree, layout = graph.verified_trees(bs)
             draws.copy_(self.target_draws(batch, window, tree, layout, verified, None, None))
-        path, path_scores = graph.commit(bs)
+        path, figures = graph.commit(bs)
         self._add_logprobs(batch, logits, draws, path)
         new_seq_lens = window.prefix_lens + path.length
         if on_publish is not None:
             on_publish(new_seq_lens)
         self.stage_times.add_stamped(graph.stamps)
-        self.replayed(path, path_scores, graph.width)
+        self.replayed(figures, graph.width)
         self.round_metrics.verified(bs, graph.width)
         logits.hidden_states = None
         return self._result(logits, graph.width, path, new_seq_lens, forward_batch, can_run_cuda_graph=True)
@@ -254,8 +254,17 @@ class DraftTreeWorker(DFlashWorkerV2):
         rows = path.node_ids.clamp(min=0) + first_row
         compute_spec_logprobs(batch, logits, draws.reshape(-1), accept_index=rows)
 
-    def replayed(self, path: AcceptedPath, path_scores: torch.Tensor, width: int) -> None:
-        """A round went by as one graph; `path_scores` [bs, nodes] is valid until the next one."""
+    def no_figures(self) -> torch.Tensor | None:
+        """Where graphs of rounds put `figures`; None if nobody wants any."""
+        return None
+
+    def figures(self, path: AcceptedPath, path_scores: torch.Tensor) -> torch.Tensor:
+        """What is to be known of a round's whole trees, `path_scores` [bs, nodes], all -inf behind the root of a row
+        that is no request's; captured where `no_figures` gives a place."""
+        raise NotImplementedError
+
+    def replayed(self, figures: torch.Tensor | None, width: int) -> None:
+        """A round went by as graphs; its `figures` are valid until the next one."""
 
     def round_width(self, bs: int) -> int:
         """Nodes of a request that this round verifies; 1 is a step of plain decoding, for which nothing is drafted."""
