@@ -18,6 +18,8 @@ FAKE_SERVER = textwrap.dedent(
     print("fake server says hello", flush=True)
     if mode == "die":
         print("cannot load weights", flush=True)
+        print("modules " * 1000, flush=True)
+        print('INFO: 127.0.0.1:5 - "GET /health HTTP/1.1" 503\\n' * 100, flush=True)
         sys.exit(3)
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     sleeper = [sys.executable, "-c", deaf]
@@ -90,7 +92,7 @@ def test_death_at_start_up_tells_the_status_and_shows_the_log(start):
     with pytest.raises(ServerError) as failure:
         server.wait_until_healthy(20)
     assert "ended with status 3" in str(failure.value)
-    assert "cannot load weights" in str(failure.value)
+    assert "cannot load weights" in str(failure.value) and len(str(failure.value)) < 1000
     assert str(server.log_path) in str(failure.value)
 
 

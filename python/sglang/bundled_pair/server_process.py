@@ -14,7 +14,9 @@ from pathlib import Path
 import psutil
 import requests
 
-LOG_TAIL_LINES = 30
+LOG_TAIL_LINES = 60  # a native crash prints the stack of every thread behind its reason
+_LONGEST_LINE = 400
+_HEALTH_CHECK = '"GET /health'  # as uvicorn logs each of those that wait for the server
 _POLL_SECONDS = 0.25
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -101,9 +103,10 @@ class ServerProcess:
         self._process.wait()
 
     def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
-        """Returns the last ``lines`` lines of the log."""
+        """Returns the last ``lines`` lines of the log, cut to a readable length, without health checks."""
         text = self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
-        return "\n".join(text.splitlines()[-lines:])
+        told = [line[:_LONGEST_LINE] for line in text.splitlines() if _HEALTH_CHECK not in line]
+        return "\n".join(told[-lines:])
 
     def _answers_health(self) -> bool:
         try:
