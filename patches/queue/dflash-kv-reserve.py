@@ -24,8 +24,8 @@ EDITS = (
         "sglang/srt/speculative/dflash_info_v2.py",
         "DFlashDraftInputV2.prepare_for_decode",
         assign("reserve"),
-        "reserve = get_alloc_reserve_per_decode()",
-        module="sglang.srt.mem_cache.allocation_sizing",
-        name="get_alloc_reserve_per_decode",
+        "reserve = round_reserve(block_size)",
+        module=_RESERVE,
+        name="round_reserve",
     ),
 )

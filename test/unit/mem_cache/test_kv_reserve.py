@@ -8,6 +8,7 @@ from sglang.srt.mem_cache.allocation_sizing import (
     get_req_to_token_extra_context_len,
 )
 from sglang.srt.runtime_context import get_context
+from sglang.srt.speculative.draft_tree.kv_reserve import round_reserve
 
 CONTEXT = 512
 
@@ -35,6 +36,7 @@ def test_a_round_reserves_the_wider_of_tree_and_draft_block(budget, block, expec
         speculative_dflash_block_size=block,
     ):
         assert (get_alloc_len_per_decode(), get_alloc_reserve_per_decode()) == (expected, 2 * expected)
+        assert round_reserve(1 + budget) == 2 * expected
 
 
 @pytest.mark.parametrize("algorithm", [None, "NGRAM"])

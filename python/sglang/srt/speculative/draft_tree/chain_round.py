@@ -1,7 +1,8 @@
 """The seams between upstream's DFLASH worker and the stages of this package, for the chain that it verifies.
 
 What stays upstream's: the greedy accept (its fused kernels on CUDA), and the ratio test where `keeps_ratio_test` says
-so.
+so. A round of greedy requests without further settings runs upstream's kernels and no other: small models wait for the
+host, which a launch more would hold up.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sglang.srt.speculative.dflash_utils import apply_dflash_simulated_acceptanc
 from sglang.srt.speculative.draft_tree.accept_thresholds import LOSSLESS, THRESHOLDS
 from sglang.srt.speculative.draft_tree.custom_processors import apply_custom_processors
 from sglang.srt.speculative.draft_tree.emitted_tokens import needs_history
-from sglang.srt.speculative.draft_tree.node_adjustments import adjust_node_logits
+from sglang.srt.speculative.draft_tree.node_adjustments import adjust_node_logits, has_node_adjustments
 from sglang.srt.speculative.draft_tree.target_draw import draw_target_tokens
 from sglang.srt.speculative.spec_tp_sync import SpecTpSyncSite
 from sglang.srt.speculative.spec_utils import SIMULATE_ACC_LEN, SIMULATE_ACC_METHOD, SIMULATE_ACC_TOKEN_MODE
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 def adjust_chain_logits(logits: torch.Tensor, tokens: torch.Tensor, sampling_info: SamplingBatchInfo) -> None:
     """`adjust_node_logits` for chains; `logits` [bs * nodes, vocab], `tokens` [bs, nodes]."""
-    adjust_node_logits(logits, tokens, chain_parents(*tokens.shape, device=tokens.device), sampling_info)
+    if has_node_adjustments(sampling_info):
+        adjust_node_logits(logits, tokens, chain_parents(*tokens.shape, device=tokens.device), sampling_info)
 
 
 def accepts_target_draws(accept_block: Callable) -> Callable:
@@ -42,8 +44,8 @@ def accepts_target_draws(accept_block: Callable) -> Callable:
 
     @functools.wraps(accept_block)
     def accept(self, *, candidates, next_token_logits, sampling_info, prefix_lens, target_predict=None, **rest):
-        parents = chain_parents(*candidates.shape, device=candidates.device)
         if sampling_info is not None and sampling_info.has_custom_logit_processor:
+            parents = chain_parents(*candidates.shape, device=candidates.device)
             apply_custom_processors(next_token_logits, candidates, parents, prefix_lens, sampling_info)
         greedy = target_predict is not None or sampling_info is None or sampling_info.is_all_greedy
         if greedy or keeps_ratio_test(self, sampling_info):
@@ -60,7 +62,7 @@ def accepts_target_draws(accept_block: Callable) -> Callable:
         sampler = self.target_worker.model_runner.sampler
         draws = draw_target_tokens(sampler, next_token_logits, sampling_info, positions)
         self._tp_sync.sync(SpecTpSyncSite.DFLASH_ACCEPT_SAMPLE, draws)
-        path = walk(candidates, parents, draws)
+        path = walk(candidates, chain_parents(*candidates.shape, device=candidates.device), draws)
         accepted_drafts = path.length - 1
         if SIMULATE_ACC_LEN > 0:
             apply_dflash_simulated_acceptance(

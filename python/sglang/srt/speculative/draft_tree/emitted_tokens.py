@@ -85,10 +85,10 @@ def remembers_emitted_tokens(forward: Callable) -> Callable:
     @functools.wraps(forward)
     def remember(self, batch, *args, **kwargs):
         result = forward(self, batch, *args, **kwargs)
-        bs = batch.batch_size()
-        if bs > 0 and needs_history(batch.sampling_info) and not batch.forward_mode.is_idle():
+        if needs_history(batch.sampling_info) and batch.batch_size() > 0 and not batch.forward_mode.is_idle():
             store = emitted_tokens(batch, int(self.block_size))
-            store.store(batch.req_pool_indices, result.next_token_ids.view(bs, -1), result.accept_lens)
+            tokens = result.next_token_ids.view(batch.batch_size(), -1)
+            store.store(batch.req_pool_indices, tokens, result.accept_lens)
         return result
 
     return remember

@@ -27,6 +27,15 @@ def covers_draft_block(alloc_len: Callable[[], int]) -> Callable[[], int]:
     return per_round
 
 
+def round_reserve(verified: int) -> int:
+    """KV slots that each request of a decode batch has ahead of its committed prefix; `verified`: nodes of a verify.
+
+    What upstream's `get_alloc_reserve_per_decode` says for DFLASH, without its look through all algorithms, which a
+    round would wait for.
+    """
+    return 2 * max(verified, get_spec().speculative_dflash_block_size or 0)
+
+
 def row_holds_reserve(extra_len: Callable[[], int]) -> Callable[[], int]:
     """Wrap `get_req_to_token_extra_context_len`."""
 

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from sglang.srt.speculative.draft_tree.penalty_counts import MinimumLength, PenaltyState, TokenPenalty
 
 
+def has_node_adjustments(sampling_info: SamplingBatchInfo) -> bool:
+    """Whether `adjust_node_logits` would change anything; known to the host without a look at the device."""
+    history = sampling_info.emitted_history
+    return (history is not None and history.penalties is not None) or sampling_info.logit_bias is not None
+
+
 def adjust_node_logits(
     logits: torch.Tensor, tokens: torch.Tensor, parents: torch.Tensor, sampling_info: SamplingBatchInfo
 ) -> None:
@@ -31,7 +37,7 @@ def adjust_node_logits(
         parents: [bs, nodes] int64.
         sampling_info: one row per request, made by `emitted_tokens.forward_sampling_info`.
 
-    Grammar masks and custom logit processors come after this. A batch without any of these settings costs nothing.
+    Grammar masks and custom logit processors come after this.
     """
     per_node = logits.view(*tokens.shape, -1)
     history = sampling_info.emitted_history

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sglang.srt.runtime_context import get_spec
+
 if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.speculative.draft_tree.width_choice import FollowedWidths
@@ -30,8 +32,12 @@ def sends_width_choices(poll: Callable) -> Callable:
 
     @functools.wraps(poll)
     def poll_all(self: Scheduler) -> list:
+        requests = poll(self)
+        # Asking the worker of a chain would take its detour through all that the target's worker has.
+        if not get_spec().speculative_dflash_tree_budget:
+            return requests
         widths = _followed_widths(self)
-        return [*poll(self), *(widths.pending() if widths is not None else ())]
+        return [*requests, *(widths.pending() if widths is not None else ())]
 
     return poll_all
 
