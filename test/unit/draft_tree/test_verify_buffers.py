@@ -105,7 +105,7 @@ def test_triton_gets_no_more_of_the_mask_than_the_requests_can_fill(table):
 def test_a_captured_round_writes_what_its_kernel_reads_of_the_mask(table, monkeypatch, deterministic):
     """Two requests of the tree 0 -> 1, 0 -> 2, behind prefixes of 2 and 1."""
     graph = object.__new__(RoundGraph)
-    graph.width, graph._roots, graph._path_scores = 3, torch.tensor([7, 8]), torch.zeros(2, 3)
+    graph.width, graph._roots, graph._figures = 3, torch.tensor([7, 8]), None
     graph.stamps, graph._tree = torch.zeros(6, dtype=torch.int64), empty_tree(2, 2, "cpu")
     graph._positions = torch.zeros(2, 3, dtype=torch.int64)
     graph._backend = triton_backend(init(backend(table, width=3), max_bs=2)._verify_mask)
