@@ -15,7 +15,7 @@ from typing import Any
 
 import requests
 
-from sglang.bundled_pair.server_process import ServerProcess, find_free_port
+from sglang.bundled_pair.server_process import ServerError, ServerProcess, find_free_port
 
 from .gpu import gpu_environment, gpu_flags
 
@@ -140,8 +140,11 @@ def launch_on_two_nodes(
             end_with_parent=True,
         )
         try:
-            with launch(model, draft, env=env, **flags, **nodes, node_rank=0) as server:
-                yield server, node
+            try:
+                with launch(model, draft, env=env, **flags, **nodes, node_rank=0) as server:
+                    yield server, node
+            except ServerError as error:  # the reason may be the other node's
+                raise ServerError(f"{error}\nend of node 1's log:\n{node.log_tail()}") from None
         finally:
             node.stop(grace=1)
 
