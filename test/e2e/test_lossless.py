@@ -81,9 +81,10 @@ def test_every_accept_length_occurs_and_changes_nothing(served):
     plain, dflash = served.run([{"input_ids": p, "sampling": WHOLE} for p in prompts(3, seed=31)])
     assert_same_tokens(plain, dflash, served.least_accepted)
     histograms = [answer["meta_info"]["spec_correct_drafts_histogram"] for answer in dflash]
-    assert {len(histogram) for histogram in histograms} == {BLOCK}
-    # Together: where widths change at random, one request may be spared a length.
-    assert all(map(sum, zip(*histograms, strict=True))), histograms
+    if served.every_width:  # at random, which may spare one request a length
+        histograms = [list(map(sum, zip(*histograms, strict=True)))]
+    for histogram in histograms:
+        assert len(histogram) == BLOCK and all(histogram), histogram
 
 
 def test_a_cached_prefix_changes_no_token(served):

@@ -140,11 +140,10 @@ def launch_on_two_nodes(
             end_with_parent=True,
         )
         try:
-            try:
-                with launch(model, draft, env=env, **flags, **nodes, node_rank=0) as server:
-                    yield server, node
-            except ServerError as error:  # the reason may be the other node's
-                raise ServerError(f"{error}\nend of node 1's log:\n{node.log_tail()}") from None
+            with launch(model, draft, env=env, **flags, **nodes, node_rank=0) as server:
+                yield server, node
+        except ServerError as error:  # the reason may be the other node's
+            raise ServerError(f"{error}\nend of node 1's log:\n{node.log_tail()}") from None
         finally:
             node.stop(grace=1)
 

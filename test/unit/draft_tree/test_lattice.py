@@ -35,7 +35,8 @@ def test_scores_are_log_probabilities_of_the_most_likely_tokens(head, topk, devi
     lattice = HeadCandidates(head, topk)(hidden, torch.zeros(BS, dtype=torch.int64, device=device))
     expected = torch.log_softmax(hidden @ head.weight[:VOCAB].T, dim=-1).topk(topk, dim=-1)
     assert torch.equal(lattice.token_ids, expected.indices)
-    torch.testing.assert_close(lattice.scores, expected.values, rtol=1e-3, atol=1e-3)
+    tolerance = {} if device == "cpu" else {"rtol": 1e-3, "atol": 1e-3}  # another kernel's sums
+    torch.testing.assert_close(lattice.scores, expected.values, **tolerance)
     assert lattice.pair_scores is None and lattice.scores.dtype == torch.float32
 
 

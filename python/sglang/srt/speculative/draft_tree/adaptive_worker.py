@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from sglang.kernels.draft_tree.accept_walk import AcceptedPath
 from sglang.kernels.draft_tree.tree_build import DraftTree
 from sglang.srt.managers.utils import GenerationBatchResult
-from sglang.srt.runtime_context import get_exec
 from sglang.srt.speculative.draft_tree.plain_step_tail import PlainStepTail
 from sglang.srt.speculative.draft_tree.width_choice import FollowedWidths, WidthChooser, chooses
-from sglang.srt.speculative.draft_tree.width_graphs import WidthGraphs, captures
+from sglang.srt.speculative.draft_tree.width_graphs import WidthGraphs, captures, largest_batch
 from sglang.srt.speculative.draft_tree.worker import DraftTreeWorker, decodes
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class AdaptiveTreeWorker(DraftTreeWorker):
     def init_cuda_graphs(self) -> None:
         super().init_cuda_graphs()
         if captures(self.model_runner):
-            self.plain_step_tail = PlainStepTail(self, max(get_exec().graph.cuda_graph_config.decode.bs))
+            self.plain_step_tail = PlainStepTail(self, largest_batch())
         self._graphs = WidthGraphs.of(self.model_runner, self.tree.widths, plain_steps=True, tail=self.plain_step_tail)
 
     # --- the choice ------------------------------------------------------------------------------------------

@@ -29,12 +29,12 @@ from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 from sglang.srt.layers.logits_processor import LogitsProcessorOutput
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
 from sglang.srt.model_executor.forward_context import ForwardContext, forward_context
-from sglang.srt.runtime_context import get_exec, get_parallel
+from sglang.srt.runtime_context import get_parallel
 from sglang.srt.speculative.draft_tree.forced_acceptance import forced_length, forced_path, forces_acceptance
 from sglang.srt.speculative.draft_tree.lattice import DraftLattice
 from sglang.srt.speculative.draft_tree.stage_times import STAGES
 from sglang.srt.speculative.draft_tree.verify import DraftTreeVerifyInput, reads_mask_prefix
-from sglang.srt.speculative.draft_tree.width_graphs import another_backend, captures
+from sglang.srt.speculative.draft_tree.width_graphs import another_backend, captures, largest_batch
 from sglang.srt.speculative.spec_utils import draft_tp_context
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class RoundGraph:
         self._worker, self._runner, self.width = worker, runner, width
         self._depth = min(worker.tree.path_length, width)
         self._block = worker.tree.block_size
-        max_bs, device = max(get_exec().graph.cuda_graph_config.decode.bs), worker.device
+        max_bs, device = largest_batch(), worker.device
         columns = max(width, self._block)
         # What a replay reads; rows of no request point at the slot that is nobody's.
         self._roots = torch.zeros(max_bs, dtype=torch.int64, device=device)
@@ -270,9 +270,8 @@ class RoundGraph:
         if forces_acceptance():
             self._forced_length.fill_(forced_length(self._depth))
         self._slots[:bs].copy_(window.slots)
-        translator = self._worker.draft_model_runner.kv_index_translator
-        ids = window.plan.write_ids(translator, cols=slice(0, window.slots.shape[1]))
-        self._draft_slots[:bs].copy_(ids.view(window.slots.shape))
+        draft_slots = self._worker.draft_slots(window, window.slots.shape[1])
+        self._draft_slots[:bs].copy_(draft_slots.view(window.slots.shape))
 
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[None]:

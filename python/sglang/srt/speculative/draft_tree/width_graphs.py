@@ -130,6 +130,11 @@ def captures(runner: ModelRunner) -> bool:
     return hasattr(runner.decode_cuda_graph_runner, "captured_req_width")
 
 
+def largest_batch() -> int:
+    """Requests of the largest decode graph that is captured now."""
+    return max(get_exec().graph.cuda_graph_config.decode.bs)
+
+
 def another_backend(runner: ModelRunner) -> AttentionBackend:
     """An attention backend like that of `runner`, with buffers of its own."""
     kept = runner.init_new_workspace

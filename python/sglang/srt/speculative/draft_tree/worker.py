@@ -16,7 +16,7 @@ from sglang.srt.layers.logprob_processor import compute_spec_logprobs
 from sglang.srt.lora.layers import unwrap_lora_layer
 from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
-from sglang.srt.runtime_context import get_exec, get_observability, get_spec
+from sglang.srt.runtime_context import get_observability, get_spec
 from sglang.srt.speculative.dflash_info_v2 import DFlashDraftInputV2
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2, _resolve_dflash_embedding_module
 from sglang.srt.speculative.draft_tree.config import draft_tree_config
@@ -42,7 +42,7 @@ from sglang.srt.speculative.draft_tree.round_metrics import RoundMetrics
 from sglang.srt.speculative.draft_tree.stage_times import STAGES, StageTimes
 from sglang.srt.speculative.draft_tree.target_draw import draw_target_tokens
 from sglang.srt.speculative.draft_tree.verify import DraftTreeVerifyInput, flat_mask
-from sglang.srt.speculative.draft_tree.width_graphs import captures, captures_width
+from sglang.srt.speculative.draft_tree.width_graphs import captures, captures_width, largest_batch
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang.srt.speculative.spec_tp_sync import SpecTpSyncSite
 from sglang.srt.speculative.spec_utils import GrammarTree, build_grammar_vocab_mask, draft_tp_context
@@ -116,16 +116,14 @@ class DraftTreeWorker(DFlashWorkerV2):
         with self._draft_width():
             super().init_cuda_graphs()
         if captures(self.model_runner):
-            largest = max(get_exec().graph.cuda_graph_config.decode.bs)
-            self.kv_workspace_of_graphs = KVWorkspaceOfGraphs(self, largest * self.tree.path_length)
+            self.kv_workspace_of_graphs = KVWorkspaceOfGraphs(self, largest_batch() * self.tree.path_length)
             with self.kv_workspace_of_graphs.in_use():
                 self.round_graphs = self._capture_rounds()
 
     def _maybe_build_draft_sampler(self) -> CapturedLattice:
         """Tail of the draft graph, in place of upstream's argmax."""
-        max_bs = max(get_exec().graph.cuda_graph_config.decode.bs)
         return CapturedLattice(
-            self._draft_candidates(), block_size=self.tree.block_size, max_bs=max_bs, device=self.device
+            self._draft_candidates(), block_size=self.tree.block_size, max_bs=largest_batch(), device=self.device
         )
 
     def prewarm_sampling(self):
@@ -403,7 +401,7 @@ class DraftTreeWorker(DFlashWorkerV2):
         batch.out_cache_loc = window.slots[:, 0].contiguous()
         batch.seq_lens = window.prefix_lens + 1  # decoding counts the token that it writes
         if self.plain_step_tail is not None:
-            self.plain_step_tail.load(self._draft_slots(window, 1).view(-1))
+            self.plain_step_tail.load(self.draft_slots(window, 1).view(-1))
         with _bounded_host_lens(batch, draft_input, ahead=1):
             forward_batch = ForwardBatch.init_new(
                 batch,
@@ -532,7 +530,7 @@ class DraftTreeWorker(DFlashWorkerV2):
         written_by_the_graph = width == 1 and verified.can_run_graph and self.plain_step_tail is not None
         if not written_by_the_graph:
             hidden = logits.hidden_states.view(bs, width, -1)
-            self.append_accepted(hidden, path, window.prefix_lens, self._draft_slots(window, depth))
+            self.append_accepted(hidden, path, window.prefix_lens, self.draft_slots(window, depth))
         logits.hidden_states = None  # large, and nobody on the host reads it
         return self._result(
             logits,
@@ -575,7 +573,7 @@ class DraftTreeWorker(DFlashWorkerV2):
 
     # --- helpers ---------------------------------------------------------------------------------------------
 
-    def _draft_slots(self, window: RoundWindow, columns: int) -> torch.Tensor:
+    def draft_slots(self, window: RoundWindow, columns: int) -> torch.Tensor:
         """[bs * columns] int64: where the draft's pool keeps the columns from the root on."""
         return window.plan.write_ids(self.draft_model_runner.kv_index_translator, cols=slice(0, columns))
 
