@@ -30,6 +30,9 @@ from .texts import Text, cut_loop, read_shards, write_shard
 
 SAMPLED_SHARE = 0.25
 SAMPLED_TEMPERATURE = 0.7
+# As good as greedy: a token that is 0.1 nats behind the best is drawn once in e^100. A temperature of 0 would be a filter
+# to the best token, and one filter in a batch makes the sampler sort the vocabulary for all of its requests.
+GREEDY_TEMPERATURE = 0.001
 UNCUT_SHARE = 0.1
 SHORTEST_ANSWER = 8
 # Shares of the running requests that get a CUDA graph: decoding is nearly always at the full size.
@@ -162,7 +165,10 @@ class Writer:
             return None
         choice = random.Random(f"{options.seed}:{index}:answer")
         greedy = choice.random() >= SAMPLED_SHARE
-        sampling = {"temperature": 0.0 if greedy else SAMPLED_TEMPERATURE, "max_new_tokens": options.answer_tokens}
+        sampling = {
+            "temperature": GREEDY_TEMPERATURE if greedy else SAMPLED_TEMPERATURE,
+            "max_new_tokens": options.answer_tokens,
+        }
         answer = np.array(await _generate(engine, prompt, sampling), dtype=np.int32)
         self.counts["answer_tokens"] += len(answer)
         if len(answer) == options.answer_tokens and choice.random() >= UNCUT_SHARE:
