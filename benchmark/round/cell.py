@@ -36,7 +36,8 @@ def measure_cell(plan: Plan, server: Server, width: int, batch: int, served: Ser
     before = server_info(served.url)
     short = _seconds(served, prompts, PROBE_TOKENS)
     probe = (_seconds(served, prompts, PROBE_TOKENS + LEAST_ROUNDS) - short) / LEAST_ROUNDS
-    rounds = min(MOST_ROUNDS, max(LEAST_ROUNDS, round(plan.cell_seconds / max(probe, 1e-5))))
+    # What is subtracted varies from request to request, so rounds take at least as long.
+    rounds = min(MOST_ROUNDS, max(LEAST_ROUNDS, round(max(plan.cell_seconds, short) / max(probe, 1e-5))))
     spent = [probe]
     if rounds > LEAST_ROUNDS:
         spent = [(_seconds(served, prompts, PROBE_TOKENS + rounds) - short) / rounds]

@@ -68,7 +68,7 @@ class Server:
     """Stands in for a server: a token takes as many ms by its clock as its width has, every second round is timed."""
 
     def __init__(self, ms: dict[int, float]) -> None:
-        self.ms = ms
+        self.ms, self.overhead_ms = ms, 7.0
         self.by_width = dict.fromkeys(ms, 0)
         self.widths: list[int] = []  # none: without speculation
         self.pinned: PinnedWidth | None = None
@@ -103,7 +103,7 @@ class Server:
             raise requests.ConnectionError("refused")
         self.asked.append((width, len(prompts)))
         self.by_width[width] += tokens * len(prompts)
-        return 0.001 * (7 + self.ms[width] * tokens)
+        return 0.001 * (self.overhead_ms + self.ms[width] * tokens)
 
 
 @pytest.fixture
@@ -146,6 +146,13 @@ def test_a_cheap_cell_is_four_requests_and_one_of_slow_rounds_three(server, tmp_
     assert len(server.asked) == 4 + 3
     (row,) = read_table(tmp_path / "slow")
     assert row["rounds"] == 8 and row["round_ms_all"] == [pytest.approx(5.0)]
+
+
+def test_rounds_take_as_long_as_what_is_subtracted(server, tmp_path: Path) -> None:
+    server.overhead_ms = 100.0
+    measure(plan(widths=[9], batches=[1], cell_seconds=0.01), Table(tmp_path))
+    (row,) = read_table(tmp_path)
+    assert row["rounds"] == (100 + 4 * 5) / 5 and row["round_ms"] == pytest.approx(5.0)
 
 
 def test_plain_decoding_alone_is_a_server_without_speculation(server, tmp_path: Path) -> None:
