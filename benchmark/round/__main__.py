@@ -11,9 +11,9 @@ from benchmark.command import BenchmarkError, run_resumable
 from benchmark.sweep.gpu import gpus
 
 from .bandwidth import copy_bandwidth_gb_s
-from .floor import traffic
-from .measure import Plan, measure
-from .shapes import LEAST_LAYERS, SHAPES, Shape
+from .measure import measure
+from .plan import Plan
+from .shapes import LEAST_LAYERS, SHAPES
 from .table import FILE, Table
 
 WIDTHS = (1, 16, 64, 4, 256, 2, 8, 32, 128)  # the most telling ones first, for runs that are cut short
@@ -29,14 +29,11 @@ def rounds(options: argparse.Namespace) -> int:
             f"--layers {shape.layers}: the draft reads two layers before the last, give {LEAST_LAYERS}"
         )
     flags = _flags(options.flag)
-    ranks = int(flags.get("tp-size", 1))
     with gpus() as boards:
         memory = boards.least_memory_mib()
-    if memory is not None:
-        # Triton for plain decoding as well, so that widths compare.
-        flags = {"attention-backend": "triton", "mem-fraction-static": _fraction(shape, memory, ranks), **flags}
     measured = options.bandwidth is None
     bandwidth = copy_bandwidth_gb_s() if measured else options.bandwidth
+    ranks = int(flags.get("tp-size", 1))
     plan = Plan(
         shape,
         options.widths,
@@ -48,8 +45,9 @@ def rounds(options: argparse.Namespace) -> int:
         cell_seconds=options.cell_seconds,
         seed=options.seed,
         flags=flags,
-        cuda_graphs=memory is not None,
+        gpu_memory_mib=memory,
         most_tokens=options.most_tokens,
+        plain_server=options.plain_server,
     )
     if not plan.cells():
         raise BenchmarkError(f"--most-tokens {plan.most_tokens}: no width with any batch is as small, give more")
@@ -63,12 +61,6 @@ def rounds(options: argparse.Namespace) -> int:
         print("time is over; the same command goes on from here")
     print(f"python -m benchmark.report {table.folder} draws them")
     return int(failed > 0 or done < asked)
-
-
-def _fraction(shape: Shape, memory_mib: int, ranks: int) -> float:
-    """Share of a GPU's memory for weights and KV; the rest holds the logits of the widest rounds."""
-    weights = traffic(shape.config, 1, 1 << 14, 0).weights / ranks
-    return round(min(0.88, max(0.7, weights / (memory_mib << 20) + 0.08)), 2)
 
 
 def _flags(words: list[str]) -> dict:
@@ -85,7 +77,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmark.round",
         description="Measure what a verify round costs by width and batch, for a model shape with random weights, "
-        "beside the least time that memory bandwidth allows. Goes on where an earlier run stopped.",
+        "beside the least time that memory bandwidth allows. One server measures all widths. Goes on where an earlier "
+        "run stopped.",
     )
     parser.add_argument("shape", choices=SHAPES, help="model shape; the tiny ones run anywhere")
     parser.add_argument("--widths", type=_positive(256), nargs="+", default=WIDTHS, metavar="W",
@@ -101,6 +94,8 @@ def main() -> int:
     parser.add_argument("--bandwidth", type=float, metavar="GB_PER_S",
                         help="memory bandwidth of one device, 10^9 bytes/s (default: measured by a copy)")  # fmt: skip
     parser.add_argument("--flag", action="append", default=[], metavar="NAME=VALUE", help="a flag of the server")
+    parser.add_argument("--plain-server", action="store_true",
+                        help="measure width 1 with a server of its own, without speculation")  # fmt: skip
     parser.add_argument("--repeats", type=_positive(100), default=3)
     parser.add_argument("--cell-seconds", type=float, default=2.0, metavar="S", help="time of one repeat, about")
     parser.add_argument("--seed", type=int, default=1)

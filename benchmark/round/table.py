@@ -3,14 +3,19 @@
 A line's key is ``shape``, ``layers``, ``width``, ``batch`` and ``context``; a later line of the same key replaces an
 earlier one. Readers skip keys that they do not know.
 
-    schema        1
+    schema        2; in rows of schema 1 each width had a server of its own
     status        "ok", or "failed" with ``reason``; a failed line of ``batch`` null is a whole width
     shape         name of the model shape; layers: of the measured cut; layers_of_model: of the whole model
     width         tokens of a request that a round verifies, the root included; 1 is plain decoding
     batch         requests at once; tokens = width x batch; context: tokens of each request before the tree
     round_ms      time between two tokens, milliseconds, median over ``repeats``; round_ms_all: each of them
-    verify_ms     of it the target's forward, by the server; null at width 1; stage_ms: all stages by name
+    plain_server  at width 1, whether the server was one without speculation. Else a step also writes the draft's KV of
+                  the token, at the end of its CUDA graph, as a server that may draft in the next round has to
+    verify_ms     of it the target's forward, by the server; null at width 1; stage_ms: all stages by name, null
+                  without speculation
     rounds        rounds behind one ``round_ms``; timed_rounds: rounds behind ``stage_ms``
+    server_verify_width  tokens of a request that the server's rounds verified, by its own count: a row is "ok" only
+                  where that is ``width`` in each of them; null without speculation
     accept_length as forced: 1 where every round emitted the bonus token alone
     floor_ms      least time by memory bandwidth, of floor.py; bytes: weights, kv and activations; operations
     distance      verify_ms / floor_ms, or round_ms / floor_ms at width 1
@@ -26,7 +31,7 @@ from benchmark.command import BenchmarkError
 from benchmark.sweep.results import append_row, read_rows, rewrite_rows
 
 FILE = "rounds.jsonl"
-SCHEMA = 1
+SCHEMA = 2
 Key = tuple[str, int, int, int | None, int]
 
 

@@ -92,11 +92,16 @@ def test_sweep_goes_on_after_a_kill_and_is_drawn(tiny_pair, tmp_path: Path) -> N
     assert "| tree | 9 |" in (results / "table.md").read_text()
 
 
-def test_round_of_a_tiny_shape_is_timed_by_the_server(tmp_path: Path) -> None:
-    choices = ("--widths", 5, "--batches", 2, "--context", 32, "--repeats", 1, "--cell-seconds", 0.1)
+def test_one_server_verifies_every_cell_of_a_tiny_shape_at_its_own_width(tmp_path: Path) -> None:
+    choices = ("--widths", 1, 5, 3, "--batches", 1, 4, "--context", 32, "--repeats", 1, "--cell-seconds", 0.1)
     run = command("benchmark.round", "tiny", *choices, "--bandwidth", 50, "--out", tmp_path)
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode == 0 and "1 of 1 cells, 0 failed" in done.stdout, done.stderr[-3000:]
-    (row,) = read_table(tmp_path)
-    assert row["accept_length"] == 1.0 and row["stage_ms"]["draft"] > 0 and row["timed_rounds"] > 0
-    assert 0 < row["floor_ms"] < row["verify_ms"] < row["round_ms"]
+    assert done.returncode == 0 and "6 of 6 cells, 0 failed" in done.stdout, done.stderr[-3000:]
+    rows = read_table(tmp_path)
+    assert [(row["server_verify_width"], row["batch"]) for row in rows] == [
+        (width, batch) for width in (1, 5, 3) for batch in (1, 4)
+    ]
+    assert [log.name for log in (tmp_path / "logs").iterdir()] == ["tiny-4-widths-1.log"]
+    for row in rows:
+        assert row["accept_length"] == 1.0 and row["stage_ms"]["verify"] > 0 and row["timed_rounds"] > 0
+        assert row["width"] == 1 or 0 < row["floor_ms"] < row["verify_ms"] < row["round_ms"]

@@ -10,14 +10,17 @@ import requests
 
 from benchmark.command import BenchmarkError
 from benchmark.report.write import write_rounds
+from benchmark.round import cell, pinned_width
 from benchmark.round import measure as measuring
 from benchmark.round.floor import distinct_experts, traffic
-from benchmark.round.measure import Plan, measure, server_config
+from benchmark.round.measure import measure
+from benchmark.round.pinned_width import PinnedWidth, pin
+from benchmark.round.plan import Plan
 from benchmark.round.shapes import LEAST_LAYERS, SHAPES
 from benchmark.round.table import FILE, Table, at, read_table
 from benchmark.sweep.config import SweepError
 from benchmark.sweep.rounds import STAGES
-from benchmark.sweep.server import Served, command
+from benchmark.sweep.server import Served
 
 DENSE = {
     "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -61,109 +64,177 @@ def plan(**changes) -> Plan:
     return Plan(SHAPES["tiny"], **{**defaults, **changes}, bandwidth_gb_s=10.0, bandwidth_source="given")
 
 
-def test_server_of_a_width_verifies_a_tree_with_one_node_less(tmp_path: Path) -> None:
-    words = command(*server_config(plan(), 9, tmp_path), 4000)
-    assert words[words.index("--speculative-dflash-tree-budget") + 1] == "8" and "--load-format" in words
-    plain, configuration = server_config(plan(), 1, tmp_path)
-    assert configuration.force_accept_length is None
-    assert not [word for word in command(plain, configuration, 4000) if word.startswith("--speculative")]
-
-
 class Server:
-    """Stands in for a server: a token takes ``ms`` by its clock, every second round is timed."""
+    """Stands in for a server: a token takes as many ms by its clock as its width has, every second round is timed."""
 
-    def __init__(self, width: int, ms: float) -> None:
-        self.width, self.ms, self.rounds, self.asked, self.dead = width, ms, 0, 0, False
+    def __init__(self, ms: dict[int, float]) -> None:
+        self.ms, self.overhead_ms = ms, 7.0
+        self.by_width = dict.fromkeys(ms, 0)
+        self.widths: list[int] = []  # none: without speculation
+        self.pinned: PinnedWidth | None = None
+        self.starts: list[list[int]] = []
+        self.asked: list[tuple[int, int]] = []
+        self.broken: tuple[int, int] | None = None
+        self.chooses = True
+
+    def start(self, configuration) -> None:
+        self.widths = configuration.flags.get("speculative-dflash-widths", [])
+        self.starts.append(self.widths)
+        if 3 in self.widths:
+            raise SweepError("the server ended with status 1 at start-up")
+        self.pinned = PinnedWidth(Path(configuration.env[pinned_width.FILE])) if self.widths else None
 
     def info(self, url: str) -> dict:
+        rounds = sum(self.by_width.values())
         spec = {
-            "rounds": self.rounds, "verified_nodes": self.rounds * self.width, "accept_rate_by_depth": [0.0],
-            "timed_rounds": self.rounds // 2, "stage_milliseconds": dict.fromkeys(STAGES, self.ms / 5),
+            "rounds": rounds, "verified_nodes": 0, "accept_rate_by_depth": [0.0],
+            "rounds_by_width": {str(width): count for width, count in self.by_width.items() if count},
+            "timed_rounds": rounds // 2, "stage_milliseconds": dict.fromkeys(STAGES, 1.0) if rounds else {},
+            "widths": {"emitted_by_width": dict.fromkeys(map(str, self.widths))},
         }  # fmt: skip
+        if not self.chooses:
+            del spec["widths"]
         state = {"memory_usage": {"token_capacity": 2000}}
-        return {"internal_states": [{**state, "spec_rounds": spec} if self.width > 1 else state]}
+        return {"internal_states": [{**state, "spec_rounds": spec} if self.widths else state]}
 
     def seconds(self, served, prompts, tokens: int) -> float:
-        if self.dead:
+        width = self.pinned.of(len(prompts), self.widths) if self.pinned else 1
+        if (width, len(prompts)) == self.broken:
             raise requests.ConnectionError("refused")
-        self.asked += 1
-        self.rounds += tokens * len(prompts)
-        return 0.001 * (7 + self.ms * tokens)
+        self.asked.append((width, len(prompts)))
+        self.by_width[width] += tokens * len(prompts)
+        return 0.001 * (self.overhead_ms + self.ms[width] * tokens)
 
 
 @pytest.fixture
-def servers(monkeypatch) -> dict[int, Server]:
-    """Servers by width; a width that is missing does not start."""
-    found = {1: Server(1, 2.0), 9: Server(9, 5.0)}
+def server(monkeypatch) -> Server:
+    """What all servers are; one with a width of 3 does not start."""
+    only = Server({1: 2.0, 2: 3.0, 9: 5.0})
 
     @contextmanager
     def serve(config, configuration, log) -> Iterator[Served]:
-        width = 1 + int(configuration.flags.get("speculative-dflash-tree-budget", 0))
-        if width not in found:
-            raise SweepError("the server ended with status 1 at start-up")
-        monkeypatch.setattr(measuring, "server_info", found[width].info)
-        monkeypatch.setattr(measuring, "_seconds", found[width].seconds)
-        yield Served("url", found[width].info("url"), None)
+        only.start(configuration)
+        yield Served("url", only.info("url"), None)
 
     monkeypatch.setattr(measuring, "serve", serve)
     monkeypatch.setattr(measuring, "describe", lambda configuration, info, boards: {"sglang": "9"})
-    return found
+    monkeypatch.setattr(cell, "server_info", only.info)
+    monkeypatch.setattr(cell, "_seconds", only.seconds)
+    return only
 
 
-def test_cells_are_rows_with_time_floor_and_distance(servers, tmp_path: Path) -> None:
+def test_cells_are_rows_with_time_floor_and_distance(server, tmp_path: Path) -> None:
     assert measure(plan(), Table(tmp_path)) == (4, 4)
     rows = read_table(tmp_path)
     assert [(row["width"], row["batch"], row["status"]) for row in rows] == [
         (1, 1, "ok"), (1, 2, "ok"), (9, 1, "ok"), (9, 2, "ok"),
     ]  # fmt: skip
+    assert server.starts == [[1, 9]]
     plain, tree = at(rows, width=1, batch=2)[0], at(rows, width=9, batch=2)[0]
-    assert plain["round_ms"] == pytest.approx(2.0) and plain["verify_ms"] is None
+    assert plain["round_ms"] == pytest.approx(2.0) and plain["verify_ms"] is None and not plain["plain_server"]
     assert tree["round_ms"] == pytest.approx(5.0) and tree["verify_ms"] == pytest.approx(1.0)
-    assert tree["accept_length"] == 1.0 and tree["tokens"] == 18
+    assert (plain["server_verify_width"], tree["server_verify_width"]) == (1, 9)
+    assert tree["accept_length"] == 1.0 and tree["tokens"] == 18 and len(tree["round_ms_all"]) == 2
     assert tree["distance"] == pytest.approx(tree["verify_ms"] / tree["floor_ms"], rel=1e-3)
     assert plain["distance"] == pytest.approx(plain["round_ms"] / plain["floor_ms"], rel=1e-3)
 
 
-def test_measured_cells_are_not_measured_again(servers, tmp_path: Path) -> None:
+def test_a_cheap_cell_is_four_requests_and_one_of_slow_rounds_three(server, tmp_path: Path) -> None:
+    measure(plan(widths=[9], batches=[1], repeats=1, cell_seconds=1.0), Table(tmp_path / "fast"))
+    assert len(server.asked) == 4
+    measure(plan(widths=[9], batches=[1], repeats=1, cell_seconds=0.01), Table(tmp_path / "slow"))
+    assert len(server.asked) == 4 + 3
+    (row,) = read_table(tmp_path / "slow")
+    assert row["rounds"] == 8 and row["round_ms_all"] == [pytest.approx(5.0)]
+
+
+def test_rounds_take_as_long_as_what_is_subtracted(server, tmp_path: Path) -> None:
+    server.overhead_ms = 100.0
+    measure(plan(widths=[9], batches=[1], cell_seconds=0.01), Table(tmp_path))
+    (row,) = read_table(tmp_path)
+    assert row["rounds"] == (100 + 4 * 5) / 5 and row["round_ms"] == pytest.approx(5.0)
+
+
+def test_plain_decoding_alone_is_a_server_without_speculation(server, tmp_path: Path) -> None:
     measure(plan(widths=[1]), Table(tmp_path))
+    (row, _) = read_table(tmp_path)
+    assert server.starts == [[]] and row["plain_server"] and row["server_verify_width"] is None
+    measure(plan(plain_server=True), Table(tmp_path))
+    assert server.starts == [[], [1, 9]]  # the first rows stand
+
+
+def test_measured_cells_are_not_measured_again(server, tmp_path: Path) -> None:
+    measure(plan(widths=[9], batches=[1]), Table(tmp_path))
     with (tmp_path / FILE).open("a") as file:
         file.write('{"schema": 1, "shape": "ti')  # as a kill leaves it
-    asked = servers[1].asked
-    assert measure(plan(), Table(tmp_path)) == (4, 4)
-    assert servers[1].asked == asked and len(read_table(tmp_path)) == 4
-    assert measure(plan(widths=[1], seed=2), Table(tmp_path)) == (2, 2)
-    assert servers[1].asked > asked and len(read_table(tmp_path)) == 4  # the later row of a key stands
+    server.asked.clear()
+    assert measure(plan(widths=[9, 2]), Table(tmp_path)) == (4, 4)
+    assert set(server.asked) == {(9, 2), (2, 1), (2, 2)} and len(read_table(tmp_path)) == 4
+    assert server.starts == [[1, 9], [1, 2, 9]]
+    assert measure(plan(widths=[9, 2]), Table(tmp_path)) == (4, 4) and len(server.starts) == 2
+    assert measure(plan(widths=[2], seed=2), Table(tmp_path)) == (2, 2)
+    assert server.starts[2:] == [[1, 2]] and len(read_table(tmp_path)) == 4  # the later row of a key stands
 
 
-def test_failures_are_rows_and_the_others_go_on(servers, tmp_path: Path) -> None:
-    servers[1].dead = True
-    assert measure(plan(widths=[3, 1, 9], batches=[1, 64]), Table(tmp_path)) == (6, 6)
+def test_failures_are_rows_and_the_others_go_on(server, tmp_path: Path) -> None:
+    server.broken = 1, 1
+    assert measure(plan(widths=[1, 9], batches=[1, 64]), Table(tmp_path)) == (4, 4)
     reasons = {(row["width"], row["batch"]): row["reason"] for row in read_table(tmp_path)}
-    assert reasons[3, None] == "the server ended with status 1 at start-up"
     assert reasons[1, 1] == "refused" and reasons[9, 1] is None
-    assert reasons[9, 64] == "10112 tokens of KV are needed and the server has 2000"
+    assert reasons[9, 64] == "11008 tokens of KV are needed and the server has 2000"
     table = Table(tmp_path)
     table.drop_failed()
     assert [(row["width"], row["batch"]) for row in Table(tmp_path).rows] == [(9, 1)]
 
 
-def test_cells_of_too_many_tokens_are_left_out(servers, tmp_path: Path) -> None:
-    few = plan(widths=[1, 9], batches=[1, 2, 4], most_tokens=20, cuda_graphs=True)
+def test_server_that_does_not_start_is_a_failed_row_of_each_width(server, tmp_path: Path) -> None:
+    assert measure(plan(widths=[1, 3]), Table(tmp_path)) == (4, 4)
+    rows = {(row["width"], row["batch"]): row["reason"] for row in read_table(tmp_path)}
+    assert rows == dict.fromkeys([(1, None), (3, None)], "the server ended with status 1 at start-up")
+
+
+def test_server_that_ends_takes_its_width_along_and_the_next_one_goes_on(server, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(measuring, "_has_ended", lambda served, error: True)
+    monkeypatch.setattr(measuring, "reason_in", lambda log: f"out of memory ({log.name})")
+    server.broken = 9, 1
+    assert measure(plan(widths=[9, 2]), Table(tmp_path)) == (4, 4)
+    reasons = {(row["width"], row["batch"]): row["reason"] for row in read_table(tmp_path)}
+    reason = "the server has ended: out of memory (tiny-4-widths-1.log)"
+    assert reasons == {(9, 1): reason, (9, None): reason, (2, 1): None, (2, 2): None}
+    assert server.starts == [[1, 2, 9], [1, 2]]
+
+
+def test_server_that_cannot_choose_its_width_is_an_error(server, tmp_path: Path) -> None:
+    server.chooses = False
+    measure(plan(widths=[9]), Table(tmp_path))
+    (row,) = read_table(tmp_path)
+    assert (
+        row["batch"] is None and "auto was asked for with widths 1 9, and the server chooses from none" in row["reason"]
+    )
+
+
+def test_row_of_other_rounds_than_the_pinned_ones_has_failed(server, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(measuring, "pin", lambda folder, width: pin(folder, 2))
+    measure(plan(widths=[9, 2], batches=[1]), Table(tmp_path))
+    wide, narrow = read_table(tmp_path)
+    assert narrow["status"] == "ok" and wide["status"] == "failed" and wide["server_verify_width"] == 2
+    assert wide["reason"] == "rounds of 2 were verified and 9 was pinned: did the server load the plugin?"
+
+
+def test_cells_of_too_many_tokens_are_left_out(server, tmp_path: Path) -> None:
+    few = plan(widths=[1, 9], batches=[1, 2, 4], most_tokens=20)
     assert few.cells() == [(1, 1), (1, 2), (1, 4), (9, 1), (9, 2)]
-    words = command(*server_config(few, 9, tmp_path), 4000)
-    at = words.index("--cuda-graph-bs-decode")
-    assert words[at : at + 3] == ["--cuda-graph-bs-decode", "1", "2"]
-    assert words[words.index("--max-running-requests") + 1] == "2"
     assert measure(few, Table(tmp_path)) == (5, 5)
 
 
-def test_no_cell_starts_when_time_is_over(servers, tmp_path: Path) -> None:
+def test_no_cell_starts_when_time_is_over(server, tmp_path: Path) -> None:
     assert measure(plan(), Table(tmp_path), deadline=time.monotonic() - 1) == (0, 4)
     assert not (tmp_path / FILE).exists()
 
 
-def test_table_has_a_report(servers, tmp_path: Path) -> None:
-    measure(plan(widths=[1, 3, 9]), Table(tmp_path))
+def test_table_has_a_report(server, tmp_path: Path) -> None:
+    measure(plan(), Table(tmp_path))
+    measure(plan(widths=[3]), Table(tmp_path))
     page = write_rounds(tmp_path, "rounds", read_table(tmp_path)).read_text()
     assert page.count("data:image/png;base64,") == len(list(tmp_path.glob("*.png"))) == 2
     assert "tiny, 4 layers, 8 tokens before" in page and "the server ended with status 1" in page
@@ -174,6 +245,6 @@ def test_table_has_a_report(servers, tmp_path: Path) -> None:
 
 
 def test_table_of_a_later_schema_is_refused(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text('{"schema": 2}\n')
-    with pytest.raises(BenchmarkError, match="has schema 2, known is 1"):
+    (tmp_path / FILE).write_text('{"schema": 3}\n')
+    with pytest.raises(BenchmarkError, match="has schema 3, known is 2"):
         read_table(tmp_path)
