@@ -59,12 +59,20 @@ class Sweep:
         return sum(row["status"] != "ok" for row in self._results.rows)
 
     def _start_all(self, servers: ExitStack) -> None:
-        """Starts each server that there is work for; one that cannot be started is tried again in its turn."""
+        """Starts each server that there is work for, and waits for all: one that still loads would slow the others.
+
+        What goes wrong with one is said in its turn.
+        """
+        started = []
         for configuration in self._config.in_order():
             if self._cells_left(configuration) or self._missing_references(configuration):
                 with suppress(SweepError):
                     process = servers.enter_context(start(self._config, configuration, self._log_of(configuration)))
                     self._started[configuration.name] = process
+                    started.append((configuration, process))
+        for configuration, process in started:
+            with suppress(SweepError):
+                wait(self._config, configuration, process, self._log_of(configuration))
 
     @contextmanager
     def _server_of(self, configuration: Configuration) -> Iterator[Served]:
