@@ -128,6 +128,23 @@ def test_servers_that_start_together_are_all_up_before_one_is_measured(model: st
     assert all("ended with status 3" in row["reason"] for row in rows.values())
 
 
+def test_none_is_measured_while_another_of_them_still_loads(model: str, tmp_path: Path) -> None:
+    loaded = tmp_path / "loaded"
+    slow = tmp_path / "python"
+    slow.write_text(f"#!/bin/sh\nsleep 1\ntouch {loaded}\nexit 3\n")
+    slow.chmod(0o755)
+    had_loaded: list[bool] = []
+
+    class Asked(list):
+        def append(self, request: dict) -> None:
+            had_loaded.append(loaded.exists())
+
+    with stub_server.serve(Stub([PLAIN] * 2, asked=Asked())) as plain:
+        configurations = [{"name": "plain", "url": plain.url}, {"name": "other", "python": str(slow)}]
+        sweep(model, {}, tmp_path / "rows", together=True, startup_seconds=60, configurations=configurations)
+    assert had_loaded and all(had_loaded)
+
+
 def test_reference_that_speculates_is_refused(model: str, tmp_path: Path) -> None:
     with stub_server.serve(Stub([CHAIN] * 2, info=INFO)) as chain:
         _, rows = sweep(model, {"plain": chain.url}, tmp_path)
