@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from sglang.kernels.draft_tree.kv_compact import accepted_slot_moves
 from sglang.kernels.draft_tree.tree_layout import TreeLayout, compile_tree
 from sglang.srt.model_executor.cuda_graph_config import Backend
 from sglang.srt.runtime_context import get_exec, get_parallel
@@ -87,6 +86,7 @@ class Stage:
         self.round_metrics.verified(bs, width)
         self.round_metrics.count((result.accept_lens - 1).tolist())
 
+    kv_moves = DraftTreeWorker.kv_moves
     open_window = DraftTreeWorker.open_window
     verify_input = DraftTreeWorker.verify_input
     _host_lens = DraftTreeWorker._host_lens
@@ -142,8 +142,8 @@ def move_accepted_path(
     """
     if verify_out_cache_loc is None or len(verify_out_cache_loc) == len(fwd_rids):  # nothing moves in a tree of one
         return
-    moves = accepted_slot_moves(verify_out_cache_loc.view(len(fwd_rids), -1), pp_outputs["spec_accept_index"])
-    scheduler.token_to_kv_pool_allocator.get_kvcache().move_kv_cache(*moves)
+    slots = verify_out_cache_loc.view(len(fwd_rids), -1)
+    scheduler.draft_tree_stage.kv_moves.to_front(slots, pp_outputs["spec_accept_index"])
 
 
 def adopt_next_trees(

@@ -194,7 +194,7 @@ class RoundGraph:
         if self._figures is not None:
             self._figures.copy_(worker.figures(path, self._path_scores[:bs]))
         stamp(self.stamps, 4)
-        worker.move_to_front(self._slots[:bs, : self.width], path)
+        worker.kv_moves.to_front(self._slots[:bs, : self.width], path.node_ids)
         hidden = output.hidden_states.view(bs, self.width, -1)
         worker.append_accepted(hidden, path, self._prefix_lens[:bs], self._draft_slots[:bs, : self._depth])
         stamp(self.stamps, 5)

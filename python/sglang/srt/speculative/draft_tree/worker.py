@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from sglang.kernels.draft_tree.accept_walk import AcceptedPath, walk
-from sglang.kernels.draft_tree.kv_compact import accepted_slot_moves, gather_accepted
+from sglang.kernels.draft_tree.kv_compact import gather_accepted
 from sglang.kernels.draft_tree.tree_build import DraftTree, build_tree
 from sglang.kernels.draft_tree.tree_layout import TreeLayout, compile_tree
 from sglang.srt.layers.logits_processor import LogitsProcessorOutput
@@ -28,6 +29,7 @@ from sglang.srt.speculative.draft_tree.forced_acceptance import (
     forces_acceptance,
     with_certain_path,
 )
+from sglang.srt.speculative.draft_tree.kv_moves import KVMoves
 from sglang.srt.speculative.draft_tree.kv_workspace import KVWorkspaceOfGraphs
 from sglang.srt.speculative.draft_tree.lattice import (
     CapturedLattice,
@@ -116,6 +118,7 @@ class DraftTreeWorker(DFlashWorkerV2):
         with self._draft_width():
             super().init_cuda_graphs()
         if captures(self.model_runner):
+            _ = self.kv_moves  # made here, since it copies to the device
             self.kv_workspace_of_graphs = KVWorkspaceOfGraphs(self, largest_batch() * self.tree.path_length)
             with self.kv_workspace_of_graphs.in_use():
                 self.round_graphs = self._capture_rounds()
@@ -522,7 +525,7 @@ class DraftTreeWorker(DFlashWorkerV2):
         self._add_logprobs(batch, logits, draws, path)
 
         if width > 1:
-            self.move_to_front(window.slots[:, :width], path)
+            self.kv_moves.to_front(window.slots[:, :width], path.node_ids)
         new_seq_lens = window.prefix_lens + path.length
         if on_publish is not None:
             on_publish(new_seq_lens)  # only now: the rows that it frees are those that the moves have read
@@ -543,10 +546,10 @@ class DraftTreeWorker(DFlashWorkerV2):
             indexer_topk_output=verified.output.indexer_topk_output,
         )
 
-    def move_to_front(self, slots: torch.Tensor, path: AcceptedPath) -> None:
-        """The target's KV of the accepted nodes; `slots` [bs, nodes] int64."""
-        moves = accepted_slot_moves(slots, path.node_ids)
-        self.model_runner.token_to_kv_pool_allocator.get_kvcache().move_kv_cache(*moves)
+    @functools.cached_property
+    def kv_moves(self) -> KVMoves:
+        """Of the target's pool; first asked for outside of graph captures."""
+        return KVMoves(self.model_runner.token_to_kv_pool_allocator.get_kvcache())
 
     def append_accepted(
         self, hidden: torch.Tensor, path: AcceptedPath, prefix_lens: torch.Tensor, draft_slots: torch.Tensor
