@@ -14,10 +14,10 @@ NODE_IDS = torch.tensor([[0, 2, 4, -1], [0, 1, 2, 3], [0, -1, -1, -1]])
 FILLED = torch.tensor([[0, 3, 1, -1]])
 
 
-def keys_and_values(kind=MHATokenToKVPool, **more):
+def keys_and_values(kind=MHATokenToKVPool):
     return kind(
-        SIZE, 1, torch.bfloat16, head_num=2, head_dim=8, layer_num=LAYERS, device=DEVICE.type, enable_memory_saver=False,
-        enable_kv_cache_copy=DEVICE.type == "cuda", **more,
+        SIZE, 1, torch.bfloat16, head_num=2, head_dim=8, layer_num=LAYERS, device=DEVICE.type,
+        enable_memory_saver=False, enable_kv_cache_copy=DEVICE.type == "cuda",
     )  # fmt: skip
 
 
