@@ -20,7 +20,7 @@ import torch
 
 from sglang.kernels.draft_tree.accept_walk import empty_path, walk
 from sglang.kernels.draft_tree.candidates import top_candidates
-from sglang.kernels.draft_tree.kv_compact import RowMover, accepted_slot_moves, gather_accepted
+from sglang.kernels.draft_tree.kv_compact import RowMover, gather_accepted
 from sglang.kernels.draft_tree.tree_build import build_tree, empty_tree
 from sglang.kernels.draft_tree.tree_layout import compile_tree, empty_layout
 
@@ -128,12 +128,9 @@ def operations(
     window_slots = torch.randperm(batch * nodes, device=device).view(batch, nodes)
     shape = (2 * arguments.layers, batch * nodes, arguments.row)
     mover = RowMover(list(torch.zeros(shape, dtype=torch.bfloat16, device=device)), **options)
-    moves = accepted_slot_moves(window_slots, path.node_ids)
     hidden = torch.zeros(batch, nodes, arguments.hidden, dtype=torch.bfloat16, device=device)
-    yield "RowMover.move", lambda: mover.move(*moves, path.node_ids.shape[1])
-    if backend == "torch":
-        yield "accepted_slot_moves", lambda: accepted_slot_moves(window_slots, path.node_ids)
-        yield "gather_accepted", lambda: gather_accepted(hidden, path.node_ids)
+    yield "RowMover.to_front", lambda: mover.to_front(window_slots, path.node_ids)
+    yield "gather_accepted", lambda: gather_accepted(hidden, path.node_ids, **options)
 
     if budget == arguments.budgets[0]:  # its size is the block's, not the tree's
         logits = torch.randn(batch * arguments.depths, arguments.vocab, dtype=torch.bfloat16, device=device)

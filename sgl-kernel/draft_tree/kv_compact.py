@@ -41,10 +41,10 @@ def move_rows(buffers: Sequence[torch.Tensor], destination: torch.Tensor, source
 
 
 class RowMover:
-    """`move_rows` for one set of buffers, such as the keys and values of all layers: one launch for all of them.
+    """Moves of accepted rows in one set of buffers, such as the keys and values of all layers: one launch for all.
 
     Holds the addresses of the buffers, so these must neither be resized nor move. Build it outside of CUDA graph
-    capture; `move` can be captured.
+    capture; `to_front` can be captured.
     """
 
     def __init__(self, buffers: Sequence[torch.Tensor], *, backend: Backend | None = None) -> None:
@@ -71,16 +71,15 @@ class RowMover:
         table = torch.tensor(words, dtype=torch.int64, device=self._buffers[0].device)
         self._addresses, self._row_words, self._row_strides = table.T.contiguous()
 
-    def move(self, destination: torch.Tensor, source: torch.Tensor, depth: int) -> None:
-        """`move_rows(buffers, destination, source)` for moves of accepted_slot_moves.
+    def to_front(self, window_slots: torch.Tensor, node_ids: torch.Tensor) -> None:
+        """`move_rows(buffers, *accepted_slot_moves(window_slots, node_ids))`.
 
         Args:
-            destination: [bs * depth] int64, request after request.
-            source: [bs * depth] int64. A source of one request is no destination of another, unless it stays in place.
-            depth: moves per request.
+            window_slots: [bs, nodes] int64. No slot is in the windows of two requests, unless nothing moves in them.
+            node_ids: [bs, depth] int64 of AcceptedPath.
         """
         if not self._uses_triton:
-            move_rows(self._buffers, destination, source)
+            move_rows(self._buffers, *accepted_slot_moves(window_slots, node_ids))
             return
         from sglang.kernels.draft_tree.kv_compact_triton import launch_move_rows
 
@@ -90,18 +89,27 @@ class RowMover:
             self._row_strides,
             self._longest_row,
             self._word_bytes,
-            destination,
-            source,
-            depth,
+            window_slots,
+            node_ids,
         )
 
 
-def gather_accepted(hidden: torch.Tensor, node_ids: torch.Tensor, depth: int | None = None) -> torch.Tensor:
+def gather_accepted(
+    hidden: torch.Tensor, node_ids: torch.Tensor, depth: int | None = None, *, backend: Backend | None = None
+) -> torch.Tensor:
     """[bs, depth, ...]: the rows of `hidden` [bs, nodes, ...] of the accepted nodes; row 0 behind them.
 
     Args:
         node_ids: [bs, at least depth] int64 of AcceptedPath.
         depth: default: the columns of `node_ids`.
+        backend: see dispatch.py.
     """
-    ids = node_ids[:, :depth].clamp(min=0)
+    node_ids = node_ids[:, :depth]
+    if uses_triton(hidden.device, backend):
+        from sglang.kernels.draft_tree.kv_compact_triton import launch_gather_rows
+
+        out = hidden.new_empty((*node_ids.shape, *hidden.shape[2:]))
+        launch_gather_rows(out, hidden, node_ids)
+        return out
+    ids = node_ids.clamp(min=0)
     return hidden[torch.arange(len(ids), device=ids.device)[:, None], ids]

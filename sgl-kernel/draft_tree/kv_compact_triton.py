@@ -1,4 +1,4 @@
-"""Rows of many buffers moved in one launch; see kv_compact.py."""
+"""Rows of the accepted nodes, moved in many buffers or gathered from one, in one launch; see kv_compact.py."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 _TILE_WORDS = 2048  # words that one program holds: all rows of a request, so many columns wide
+_GATHER_NUMBERS = 1024  # of a row that one program copies
 
 
 def launch_move_rows(
@@ -15,22 +16,27 @@ def launch_move_rows(
     row_strides: torch.Tensor,
     longest_row: int,
     word_bytes: int,
-    destination: torch.Tensor,
-    source: torch.Tensor,
-    depth: int,
+    slots: torch.Tensor,
+    node_ids: torch.Tensor,
 ) -> None:
-    """Move rows in the buffers of a table: [buffers] int64 addresses, words per row, words from row to row."""
-    if destination.numel() == 0:
+    """Move rows in the buffers of a table: [buffers] int64 addresses, words per row, words from row to row.
+
+    `slots` [bs, nodes] and `node_ids` [bs, depth] are int64; their rows may have gaps behind them.
+    """
+    bs, depth = node_ids.shape
+    if bs == 0:
         return
     depth_block = triton.next_power_of_2(depth)
     words = max(16, min(triton.next_power_of_2(longest_row), _TILE_WORDS // depth_block))
-    grid = (destination.numel() // depth, triton.cdiv(longest_row, words), addresses.numel())
+    grid = (bs, triton.cdiv(longest_row, words), addresses.numel())
     _move_rows_kernel[grid](
         addresses,
         row_words,
         row_strides,
-        destination.contiguous(),
-        source.contiguous(),
+        slots,
+        node_ids,
+        slots.stride(0),
+        node_ids.stride(0),
         depth,
         WORD=tl.int64 if word_bytes == 8 else tl.uint8,
         DEPTH_BLOCK=depth_block,
@@ -43,8 +49,10 @@ def _move_rows_kernel(
     addresses_ptr,  # [buffers] int64, as the next two
     row_words_ptr,
     row_strides_ptr,
-    destination_ptr,  # [bs * depth] int64
-    source_ptr,  # [bs * depth] int64
+    slots_ptr,  # [bs, nodes] int64
+    node_ids_ptr,  # [bs, depth] int64, -1 behind the path
+    slots_stride,  # from one request to the next, as the next one
+    node_ids_stride,
     depth,
     WORD: tl.constexpr,
     DEPTH_BLOCK: tl.constexpr,
@@ -53,8 +61,10 @@ def _move_rows_kernel(
     request = tl.program_id(0).to(tl.int64)
     buffer = tl.program_id(2)
     move = tl.arange(0, DEPTH_BLOCK)
-    destination = tl.load(destination_ptr + request * depth + move, mask=move < depth, other=0)
-    source = tl.load(source_ptr + request * depth + move, mask=move < depth, other=0)
+    node = tl.load(node_ids_ptr + request * node_ids_stride + move, mask=move < depth, other=-1)
+    slots_ptr += request * slots_stride
+    destination = tl.load(slots_ptr + move, mask=node >= 0, other=0)
+    source = tl.load(slots_ptr + node, mask=node >= 0, other=0)
     word = tl.program_id(1) * WORDS + tl.arange(0, WORDS)
     moved = (destination != source)[:, None] & (word < tl.load(row_words_ptr + buffer))[None, :]
     base = tl.load(addresses_ptr + buffer).to(tl.pointer_type(WORD))
@@ -63,3 +73,36 @@ def _move_rows_kernel(
     # The source of one row may be the destination of another, which another thread holds.
     tl.debug_barrier()
     tl.store(base + destination[:, None] * stride + word[None, :], rows, mask=moved)
+
+
+def launch_gather_rows(out: torch.Tensor, hidden: torch.Tensor, node_ids: torch.Tensor) -> None:
+    """Fill `out` [bs, depth, ...] from `hidden` [bs, nodes, ...] by `node_ids` [bs, depth] int64."""
+    if out.numel() == 0:
+        return
+    nodes, depth = hidden.shape[1], node_ids.shape[1]
+    numbers = out[0, 0].numel()
+    block = min(triton.next_power_of_2(numbers), _GATHER_NUMBERS)
+    grid = (out.shape[0] * depth, triton.cdiv(numbers, block))
+    _gather_rows_kernel[grid](
+        out, hidden.contiguous(), node_ids, node_ids.stride(0), nodes, depth, numbers, BLOCK=block
+    )
+
+
+@triton.jit
+def _gather_rows_kernel(
+    out_ptr,  # [bs, depth, numbers]
+    hidden_ptr,  # [bs, nodes, numbers]
+    node_ids_ptr,  # [bs, depth] int64, -1 behind the path
+    node_ids_stride,  # from one request to the next
+    nodes,
+    depth,
+    numbers,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    request = row // depth
+    node = tl.maximum(tl.load(node_ids_ptr + request * node_ids_stride + row % depth), 0)
+    number = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = number < numbers
+    values = tl.load(hidden_ptr + (request * nodes + node) * numbers + number, mask=inside)
+    tl.store(out_ptr + row * numbers + number, values, mask=inside)

@@ -16,7 +16,7 @@ from triton.runtime.jit import JITFunction
 from sglang.kernels.draft_tree.accept_walk import empty_path
 from sglang.kernels.draft_tree.accept_walk_triton import launch_walk
 from sglang.kernels.draft_tree.candidates_triton import launch_top_candidates
-from sglang.kernels.draft_tree.kv_compact_triton import launch_move_rows
+from sglang.kernels.draft_tree.kv_compact_triton import launch_gather_rows, launch_move_rows
 from sglang.kernels.draft_tree.stamp_triton import launch_stamp
 from sglang.kernels.draft_tree.tree_build import empty_tree
 from sglang.kernels.draft_tree.tree_build_triton import launch_build_tree
@@ -32,6 +32,7 @@ TYPES = {
     torch.bfloat16: "*bf16",
 }
 BATCH, NODES, DEPTH, TOPK, VOCAB = 64, 256, 16, 16, 163840  # the largest tree that is served; Kimi's vocabulary
+HIDDEN = 3 * 7168  # of three captured layers of Kimi
 
 
 def candidates() -> None:
@@ -59,8 +60,13 @@ def accept_walk() -> None:
 
 
 def kv_compact(word_bytes: int) -> None:
-    table, moves = torch.zeros(122, dtype=torch.int64), torch.zeros(BATCH * DEPTH, dtype=torch.int64)
-    launch_move_rows(table, table, table, 4096, word_bytes, moves, moves, DEPTH)
+    table, slots = torch.zeros(122, dtype=torch.int64), torch.zeros(BATCH, NODES, dtype=torch.int64)
+    launch_move_rows(table, table, table, 4096, word_bytes, slots, slots[:, :DEPTH].contiguous())
+
+
+def gather() -> None:
+    hidden = torch.empty(1, NODES, HIDDEN, dtype=torch.bfloat16)
+    launch_gather_rows(hidden[:, :DEPTH].clone(), hidden, torch.zeros(1, DEPTH, dtype=torch.int64))
 
 
 LAUNCHES = {
@@ -71,6 +77,7 @@ LAUNCHES = {
     "accept_walk": (accept_walk, {"_walk_kernel"}),
     "kv_compact of words": (lambda: kv_compact(8), {"_move_rows_kernel"}),
     "kv_compact of bytes": (lambda: kv_compact(1), {"_move_rows_kernel"}),
+    "kv_compact of hidden states": (gather, {"_gather_rows_kernel"}),
     "stamp": (lambda: launch_stamp(torch.zeros(6, dtype=torch.int64), 2), {"_stamp_kernel"}),
 }
 

@@ -9,7 +9,7 @@ import torch
 
 from sglang.kernels.draft_tree.accept_walk import empty_path, walk
 from sglang.kernels.draft_tree.candidates import top_candidates
-from sglang.kernels.draft_tree.kv_compact import RowMover, accepted_slot_moves, move_rows
+from sglang.kernels.draft_tree.kv_compact import RowMover, accepted_slot_moves, gather_accepted, move_rows
 from sglang.kernels.draft_tree.tree_build import build_tree, empty_tree
 from sglang.kernels.draft_tree.tree_layout import compile_tree, empty_layout
 
@@ -80,8 +80,19 @@ def compare_move_rows(device: str, bs: int, nodes: int, depth: int):
         gapped = wide.to(device, copy=True)[:, 0, :64]
         expected.append(wide[:, 0, :64].clone())
         move_rows(expected, *moves)
-        RowMover([*moved, gapped], backend="triton").move(*(slot.to(device) for slot in moves), depth)
+        # A graph keeps the slots of the widest round and replays with some of their columns.
+        columns = torch.nn.functional.pad(window_slots, (0, 3)).to(device)[:, :nodes]
+        RowMover([*moved, gapped], backend="triton").to_front(columns, node_ids.to(device))
         _assert_equal(expected, [*moved, gapped])
+
+
+def compare_gather(device: str, bs: int, nodes: int, depth: int, row: tuple[int, ...], dtype: torch.dtype):
+    rng = np.random.default_rng([bs, nodes, depth])
+    hidden = torch.from_numpy(rng.normal(size=(bs, nodes, *row))).to(dtype)
+    node_ids = torch.from_numpy(rng.integers(-1, nodes, (bs, depth + 2)))
+    expected = gather_accepted(hidden, node_ids, depth, backend="torch")
+    found = gather_accepted(hidden.to(device), node_ids.to(device), depth, backend="triton")
+    _assert_equal([expected], [found])
 
 
 def compare_candidates(device: str, rows: int, vocab: int, topk: int, dtype: torch.dtype, *, ties: bool):
@@ -108,6 +119,7 @@ def small_cases() -> None:
         compare_walk("cpu", bs, nodes, depth)
     for bs in (0, 3):
         compare_move_rows("cpu", bs, 8, 5)
+        compare_gather("cpu", bs, 8, 5, (2, 700), torch.float32)
     for rows, vocab, ties in ((0, 16, True), (3, 16, True), (3, 4097, True), (3, 9000, False)):
         compare_candidates("cpu", rows, vocab, 5, torch.bfloat16, ties=ties)
 

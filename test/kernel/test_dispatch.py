@@ -12,7 +12,7 @@ import torch
 from sglang.kernels.draft_tree.accept_walk import empty_path, walk
 from sglang.kernels.draft_tree.candidates import top_candidates
 from sglang.kernels.draft_tree.dispatch import VARIABLE, uses_triton
-from sglang.kernels.draft_tree.kv_compact import RowMover, accepted_slot_moves, gather_accepted
+from sglang.kernels.draft_tree.kv_compact import RowMover, gather_accepted
 from sglang.kernels.draft_tree.tree_build import build_tree, empty_tree
 from sglang.kernels.draft_tree.tree_layout import compile_tree, empty_layout
 
@@ -97,8 +97,9 @@ class Round:
         )
         compile_tree(tree.parents, tree.depths, self.prefix_lens, self.flat_mask, out=self.layout, backend=self.backend)
         path = walk(tree.tokens, tree.parents, self.draws, 1 + self.DEPTHS, out=self.path, backend=self.backend)
-        self.mover.move(*accepted_slot_moves(self.window_slots, path.node_ids), 1 + self.DEPTHS)
-        self.hidden = gather_accepted(self.keys.view(self.BS, 1 + self.BUDGET, -1), path.node_ids)
+        self.mover.to_front(self.window_slots, path.node_ids)
+        hidden = self.keys.view(self.BS, 1 + self.BUDGET, -1)
+        self.hidden = gather_accepted(hidden, path.node_ids, backend=self.backend)
 
     def results(self) -> list[torch.Tensor]:
         return [*self.tree, *self.layout, *self.path, self.keys, self.flat_mask, self.hidden]

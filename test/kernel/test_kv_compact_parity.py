@@ -5,7 +5,7 @@ import torch
 
 from sglang.kernels.draft_tree.kv_compact import RowMover, accepted_slot_moves, gather_accepted, move_rows
 
-from .parity import compare_move_rows
+from .parity import compare_gather, compare_move_rows
 
 
 def test_the_moves_of_the_docstring():
@@ -24,7 +24,7 @@ def test_rows_are_read_before_any_is_written():
 
 def test_a_mover_moves_the_rows_of_all_its_buffers():
     keys, values = torch.arange(10.0)[:, None], torch.arange(10)[:, None].repeat(1, 4)
-    RowMover([keys, values]).move(torch.tensor([1, 5]), torch.tensor([3, 5]), 2)
+    RowMover([keys, values]).to_front(torch.tensor([[1, 5, 3]]), torch.tensor([[2, -1]]))
     assert keys[:4, 0].tolist() == [0, 3, 2, 3]
     assert values[:4, 3].tolist() == [0, 3, 2, 3]
 
@@ -46,3 +46,11 @@ def test_hidden_states_of_the_accepted_nodes_come_to_the_front():
 @pytest.mark.parametrize("bs", [1, 3, 32])
 def test_kernel_agrees_with_the_reference(nodes, depth, bs):
     compare_move_rows("cuda", bs, nodes, depth)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("nodes, depth, row", [(2, 1, (1,)), (33, 8, (1728,)), (256, 31, (3, 7168))])
+@pytest.mark.parametrize("bs", [1, 3, 32])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_gather_kernel_agrees_with_the_reference(nodes, depth, row, bs, dtype):
+    compare_gather("cuda", bs, nodes, depth, row, dtype)

@@ -37,11 +37,10 @@ class KVMoves:
             slots: [bs, nodes] int64, what the round's verify wrote, in the order of node ids.
             node_ids: [bs, depth] int64 of AcceptedPath.
         """
-        moves = accepted_slot_moves(slots, node_ids)
         if self._mover is None:
-            self._pool.move_kv_cache(*moves)
+            self._pool.move_kv_cache(*accepted_slot_moves(slots, node_ids))
         else:
-            self._mover.move(*moves, node_ids.shape[1])
+            self._mover.to_front(slots, node_ids)
 
 
 def plain_rows(pool: KVCache) -> list[torch.Tensor]:
