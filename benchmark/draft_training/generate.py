@@ -31,7 +31,7 @@ from .texts import Text, cut_loop, read_shards, write_shard
 SAMPLED_SHARE = 0.25
 SAMPLED_TEMPERATURE = 0.7
 # As good as greedy: a token that is 0.1 nats behind the best is drawn once in e^100. A temperature of 0 would be a
-# filter to the best token, and one filter in a batch makes the sampler sort the vocabulary for all of its requests.
+# filter to the best token, and with one filter in a batch the sampler filters the vocabulary of all its requests.
 GREEDY_TEMPERATURE = 0.001
 UNCUT_SHARE = 0.1
 SHORTEST_ANSWER = 8

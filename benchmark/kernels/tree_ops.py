@@ -20,6 +20,7 @@ import torch
 
 from sglang.kernels.draft_tree.accept_walk import empty_path, walk
 from sglang.kernels.draft_tree.candidates import top_candidates
+from sglang.kernels.draft_tree.kept_probs import kept_probs
 from sglang.kernels.draft_tree.kv_compact import RowMover, gather_accepted
 from sglang.kernels.draft_tree.tree_build import build_tree, empty_tree
 from sglang.kernels.draft_tree.tree_layout import compile_tree, empty_layout
@@ -131,6 +132,11 @@ def operations(
     hidden = torch.zeros(batch, nodes, arguments.hidden, dtype=torch.bfloat16, device=device)
     yield "RowMover.to_front", lambda: mover.to_front(window_slots, path.node_ids)
     yield "gather_accepted", lambda: gather_accepted(hidden, path.node_ids, **options)
+
+    filters = (torch.full((batch * nodes,), value, device=device) for value in (1 << 30, 0.95, 0.0))
+    probs = torch.randn(batch * nodes, arguments.vocab, device=device).mul_(3).softmax(-1)
+    top_ks, top_ps, min_ps = filters
+    yield "kept_probs", lambda: kept_probs(probs, top_ks, top_ps, min_ps, **options)
 
     if budget == arguments.budgets[0]:  # its size is the block's, not the tree's
         logits = torch.randn(batch * arguments.depths, arguments.vocab, dtype=torch.bfloat16, device=device)

@@ -1,8 +1,10 @@
-"""Description: Sample with a seed on a CPU, with min-p, and alike in every batch
+"""Description: Sample with a seed on a CPU, with min-p, and alike in every batch; sort no vocabulary on a GPU
   Seeded sampling on a CPU imports a package of compiled kernels that the CPU platform goes without, and compiles its
   torch part with a C++ compiler. The flag that turns seeds on asks for an attention backend and for kernels of an
   accelerator. A request with min-p fails an assertion under that flag, which ends the server. What a seed draws
   depends on the other requests: where one of them has a filter, or is greedy, noise goes by rank and not by token.
+  Without FlashInfer's kernels one filter, or one greedy request, sorts the vocabulary for all rows of a batch, and the
+  verify of a tree has a row per node.
 Origin: vendor
 Forwarded: no, not reported yet
 Touches: sglang/kernels/ops/sampling/murmur_hash.py :: murmur_hash32
@@ -29,7 +31,7 @@ EDITS = (
     Decorate(
         "sglang/srt/layers/sampler.py",
         "top_k_top_p_min_p_sampling_from_probs_torch",
-        "seeded_draws_by_token",
+        "draws_by_token",
         module=_MODULE,
     ),
     Decorate(

@@ -5,6 +5,7 @@
     tree_layout.py   parents to ancestor mask, positions, child and sibling links, flat attention mask
     accept_walk.py   the target's draws to the accepted path and the bonus token
     kv_compact.py    KV rows and hidden states of the accepted nodes to the front
+    kept_probs.py    the target's probabilities to those that top-k, top-p and min-p keep
     stamp.py         the device's time between them
     dispatch.py      the one rule that picks torch or Triton
     *_triton.py      the kernels, each with its launcher; imported when first launched

@@ -16,6 +16,7 @@ from triton.runtime.jit import JITFunction
 from sglang.kernels.draft_tree.accept_walk import empty_path
 from sglang.kernels.draft_tree.accept_walk_triton import launch_walk
 from sglang.kernels.draft_tree.candidates_triton import launch_top_candidates
+from sglang.kernels.draft_tree.kept_probs_triton import launch_kept_probs
 from sglang.kernels.draft_tree.kv_compact_triton import launch_gather_rows, launch_move_rows
 from sglang.kernels.draft_tree.stamp_triton import launch_stamp
 from sglang.kernels.draft_tree.tree_build import empty_tree
@@ -64,6 +65,11 @@ def kv_compact(word_bytes: int) -> None:
     launch_move_rows(table, table, table, 4096, word_bytes, slots, slots[:, :DEPTH].contiguous())
 
 
+def kept_probs() -> None:
+    probs, filters = torch.empty(2, VOCAB), torch.zeros(2)
+    launch_kept_probs(probs, probs, torch.zeros(2, dtype=torch.int32), filters, filters)
+
+
 def gather() -> None:
     hidden = torch.empty(1, NODES, HIDDEN, dtype=torch.bfloat16)
     launch_gather_rows(hidden[:, :DEPTH].clone(), hidden, torch.zeros(1, DEPTH, dtype=torch.int64))
@@ -75,6 +81,7 @@ LAUNCHES = {
     "tree_build of pairs": (lambda: tree_build(TOPK), {"_build_tree_kernel"}),
     "tree_layout": (tree_layout, {"_compile_tree_kernel", "_fill_prefix_kernel"}),
     "accept_walk": (accept_walk, {"_walk_kernel"}),
+    "kept_probs": (kept_probs, {"_kept_probs_kernel"}),
     "kv_compact of words": (lambda: kv_compact(8), {"_move_rows_kernel"}),
     "kv_compact of bytes": (lambda: kv_compact(1), {"_move_rows_kernel"}),
     "kv_compact of hidden states": (gather, {"_gather_rows_kernel"}),

@@ -9,6 +9,7 @@ import torch
 
 from sglang.kernels.draft_tree.accept_walk import empty_path, walk
 from sglang.kernels.draft_tree.candidates import top_candidates
+from sglang.kernels.draft_tree.kept_probs import kept_probs
 from sglang.kernels.draft_tree.kv_compact import RowMover, accepted_slot_moves, gather_accepted, move_rows
 from sglang.kernels.draft_tree.tree_build import build_tree, empty_tree
 from sglang.kernels.draft_tree.tree_layout import compile_tree, empty_layout
@@ -106,6 +107,25 @@ def compare_candidates(device: str, rows: int, vocab: int, topk: int, dtype: tor
     torch.testing.assert_close(log_probs.cpu(), expected_log_probs, rtol=1e-5, atol=1e-5)
 
 
+def compare_kept_probs(device: str, rows: int, vocab: int, dtype: torch.dtype, *, ties: bool):
+    """Rows of every filter and of all together. With `ties` sums are exact: multiples of a power of two, many equal."""
+    rng = np.random.default_rng([rows, vocab])
+    if ties:
+        shares = rng.multinomial(256, np.full(vocab, 1 / vocab), size=rows) / 256
+    else:
+        shares = rng.dirichlet(np.full(vocab, 0.02), size=rows)
+    probs = torch.from_numpy(shares).to(dtype)
+    top_ks = torch.from_numpy(rng.choice([1, 2, 5, vocab // 2 + 1, 1 << 30], rows)).to(torch.int32)
+    # Not the sum of any probabilities, but for the first of them, which the ties meet exactly.
+    top_ps = torch.from_numpy(rng.choice([0.0, 0.25, 0.5] if ties else [0.1234567, 0.7654321, 0.95], rows)).float()
+    top_ps[::3] = 1.0
+    min_ps = torch.from_numpy(rng.choice([0.0, 0.0, 0.05, 0.6], rows)).float()
+    expected = kept_probs(probs, top_ks, top_ps, min_ps, backend="torch")
+    spaced = torch.nn.functional.pad(probs, (0, 5)).to(device)[:, :vocab]
+    found = kept_probs(spaced, top_ks.to(device), top_ps.to(device), min_ps.to(device), backend="triton")
+    _assert_equal([expected], [found])
+
+
 def small_cases() -> None:
     """Every kernel at a few small sizes on the CPU, for Triton's interpreter."""
     for budget, topk, pairs in ((1, 1, False), (7, 3, False), (7, 4, True), (17, 16, True)):
@@ -120,6 +140,8 @@ def small_cases() -> None:
     for bs in (0, 3):
         compare_move_rows("cpu", bs, 8, 5)
         compare_gather("cpu", bs, 8, 5, (2, 700), torch.float32)
+    for rows, vocab, ties in ((0, 5, True), (12, 17, True), (12, 17, False), (4, 300, True), (2, 2500, False)):
+        compare_kept_probs("cpu", rows, vocab, torch.float32, ties=ties)
     for rows, vocab, ties in ((0, 16, True), (3, 16, True), (3, 4097, True), (3, 9000, False)):
         compare_candidates("cpu", rows, vocab, 5, torch.bfloat16, ties=ties)
 

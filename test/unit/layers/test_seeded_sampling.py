@@ -6,7 +6,9 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
+from sglang.kernels.draft_tree.kept_probs import kept_probs
 from sglang.kernels.ops.sampling.murmur_hash import murmur_hash32
+from sglang.srt.layers import seeded_sampling
 from sglang.srt.layers.sampler import (
     multinomial_with_seed,
     sampling_from_probs_torch,
@@ -129,3 +131,21 @@ def test_the_filters_keep_what_plain_sampling_keeps(probs):
     assert torch.equal(kept, expected)
     assert torch.equal(weights, probs.gather(1, tokens.view(-1, 1).long()).view(-1))
     assert torch.equal(torch.where(kept > 0, probs.gather(1, token_ids.long()), 0), kept)
+
+
+@pytest.mark.parametrize("top_k, top_p, min_p", [(9, 1.0, 0.0), (TOP_K_ALL, 0.7, 0.0), (12, 0.9, 0.05)])
+def test_draws_of_kept_probabilities_are_those_of_the_filters(monkeypatch, top_k, top_p, min_p):
+    """How a GPU draws without a seed, here with the reference of its kernel; every other request is greedy."""
+    monkeypatch.setattr(seeded_sampling, "uses_triton", lambda device: True)
+    rows = 40_000
+    one = torch.softmax(torch.randn(16, generator=torch.Generator().manual_seed(4)) * 1.5, dim=-1)
+    filters = ([top_k, 1], [top_p, 1.0], [min_p, 0.0])
+    tensors = [torch.tensor(values).repeat(rows // 2) for values in filters]
+    torch.manual_seed(5)
+    tokens = top_k_top_p_min_p_sampling_from_probs_torch(one.repeat(rows, 1), *tensors, min_p > 0, None, None)
+    assert (tokens[1::2] == one.argmax()).all()
+    counts = torch.bincount(tokens[::2].long(), minlength=16)
+    expected = kept_probs(one[None], *(values[:1] for values in tensors), backend="torch")[0].double()
+    assert counts[expected == 0].sum() == 0 and 2 <= (expected > 0).sum() < 16
+    share = expected[expected > 0] / expected.sum()
+    assert chisquare(counts[expected > 0].numpy(), share.numpy() * counts.sum().item()).pvalue > 1e-6

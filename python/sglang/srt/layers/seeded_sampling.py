@@ -1,4 +1,4 @@
-"""Sampling with a seed where upstream lacks it: on a CPU, with min-p, and beside requests that have other filters."""
+"""Draws where upstream's fall short: with a seed on a CPU, with min-p and beside other requests; on GPUs, unsorted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import torch
 
-from sglang.srt.layers.sampling_filters import kept_by_filters
+from sglang.kernels.draft_tree.dispatch import uses_triton
+from sglang.kernels.draft_tree.kept_probs import filtered_by_rank, kept_probs
 
 logger = logging.getLogger(__name__)
 
@@ -101,47 +102,27 @@ def on_accelerators(enable_batch_invariant_mode: Callable) -> Callable:
     return enable
 
 
-def seeded_draws_by_token(sample: Callable) -> Callable:
-    """Wrap `top_k_top_p_min_p_sampling_from_probs_torch`: with a seed, the draw behind the filters is the one without.
+def draws_by_token(sample: Callable) -> Callable:
+    """Wrap `top_k_top_p_min_p_sampling_from_probs_torch`: filters zero probabilities, and a draw is one without them.
 
-    Upstream ties the noise of a draw to a token's rank where any request of the batch has a filter, and to the token
-    itself where none has, so what a seed draws depends on the other requests. Min-p with a seed fails an assertion
-    there, which ends the server. Here the filters only zero probabilities, and the noise stays with the token: it takes
-    the largest of log-probability plus noise, for which what is left need not sum to one.
+    Upstream sorts the vocabulary for all requests where one of them has a filter, or is greedy, and draws a rank. With
+    a seed, noise then goes by rank where any request of the batch has a filter, and by token where none has, so what
+    a seed draws depends on the other requests; and min-p fails an assertion, which ends the server. Here the noise
+    stays with the token: it takes the largest of log-probability plus noise, for which what is left need not sum to
+    one. Without a seed a machine that has no Triton kernels draws as upstream does.
     """
 
     @functools.wraps(sample)
     def draw(probs, top_ks, top_ps, min_ps, need_min_p_sampling, sampling_seed, positions, **options):
-        if sampling_seed is None:
+        if sampling_seed is None and not uses_triton(probs.device):
             return sample(probs, top_ks, top_ps, min_ps, need_min_p_sampling, sampling_seed, positions, **options)
         from sglang.srt.layers.sampler import sampling_from_probs_torch
 
-        ranked, ranked_ids = filtered_by_rank(probs, top_ks, top_ps, min_ps)
-        kept = torch.zeros_like(probs).scatter_(1, ranked_ids, ranked)
+        kept = kept_probs(probs, top_ks, top_ps, min_ps)
         tokens = sampling_from_probs_torch(kept, sampling_seed, positions)
         if not options.get("return_filtered_probs"):
             return tokens
-        return tokens, ranked, ranked_ids.to(torch.int32), kept.gather(1, tokens.view(-1, 1).long()).view(-1)
+        ranked, token_ids = filtered_by_rank(probs, top_ks, top_ps, min_ps)
+        return tokens, ranked, token_ids.to(torch.int32), kept.gather(1, tokens.view(-1, 1).long()).view(-1)
 
     return draw
-
-
-def filtered_by_rank(
-    probs: torch.Tensor, top_ks: torch.Tensor, top_ps: torch.Tensor, min_ps: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Probabilities from the largest down, zero where a filter drops them, and the tokens that they belong to.
-
-    Args:
-        probs: [rows, vocab] float.
-        top_ks: [rows] int; at least the size of the vocabulary keeps all.
-        top_ps: [rows] float; 1 keeps all, whatever the sum in float32 comes to.
-        min_ps: [rows] float; 0 keeps all.
-
-    Returns:
-        Two [rows, vocab] tensors, of the dtype of `probs` and int64. Of equal ones the lower token comes first.
-    """
-    ranked, ranked_ids = probs.sort(dim=-1, descending=True, stable=True)
-    # In float32 the mass before a token may come to more than 1.
-    top_ps = top_ps.masked_fill(top_ps >= 1, torch.inf)
-    kept = kept_by_filters(ranked, top_ks.view(-1, 1), top_ps.view(-1, 1), min_ps.view(-1, 1))
-    return ranked.masked_fill(~kept, 0.0), ranked_ids

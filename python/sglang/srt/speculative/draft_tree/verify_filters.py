@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from sglang.srt.layers.sampling_filters import kept_by_filters
+from sglang.kernels.draft_tree.kept_probs import kept_by_filters
 
 
 def joint_filters(build_target_probs: Callable) -> Callable:
