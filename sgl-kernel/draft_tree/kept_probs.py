@@ -11,6 +11,8 @@ import torch
 
 from sglang.kernels.draft_tree.dispatch import Backend, uses_triton
 
+NEAR = 1024
+
 
 def kept_probs(
     probs: torch.Tensor,
@@ -54,6 +56,22 @@ def filtered_by_rank(
     top_ps = top_ps.masked_fill(top_ps >= 1, torch.inf)
     kept = kept_by_filters(ranked, top_ks.view(-1, 1), top_ps.view(-1, 1), min_ps.view(-1, 1))
     return ranked.masked_fill(~kept, 0.0), token_ids
+
+
+def filtered_near(
+    probs: torch.Tensor, top_ks: torch.Tensor, top_ps: torch.Tensor, min_ps: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """`filtered_by_rank` of the `NEAR` largest probabilities of each row, where no row keeps more than those.
+
+    None otherwise. It reads that back to the host, so it is for the CPU, where sorting a vocabulary at every node takes
+    as long as the verify of a small model.
+    """
+    if probs.shape[1] <= NEAR:
+        return None
+    token_ids = probs.topk(NEAR, dim=-1, sorted=False).indices.sort(dim=-1).values
+    ranked, order = filtered_by_rank(probs.gather(1, token_ids), top_ks, top_ps, min_ps)
+    # The last one is dropped, so all that equal the last kept one are among them.
+    return None if (ranked[:, -1] > 0).any() else (ranked, token_ids.gather(1, order))
 
 
 def kept_by_filters(

@@ -6,6 +6,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
+from sglang.kernels.draft_tree import kept_probs as kept_probs_module
 from sglang.kernels.draft_tree.kept_probs import kept_probs
 from sglang.kernels.ops.sampling.murmur_hash import murmur_hash32
 from sglang.srt.layers import seeded_sampling
@@ -133,10 +134,23 @@ def test_the_filters_keep_what_plain_sampling_keeps(probs):
     assert torch.equal(torch.where(kept > 0, probs.gather(1, token_ids.long()), 0), kept)
 
 
+def only_few(sort, most: int):
+    """Of a row that is longer, nothing sorts."""
+
+    def checked(values, *args, **kwargs):
+        assert values.shape[-1] <= most
+        return sort(values, *args, **kwargs)
+
+    return checked
+
+
+@pytest.mark.parametrize("few", [False, True], ids=["of kept probabilities", "of the largest"])
 @pytest.mark.parametrize("top_k, top_p, min_p", [(9, 1.0, 0.0), (TOP_K_ALL, 0.7, 0.0), (12, 0.9, 0.05)])
-def test_draws_of_kept_probabilities_are_those_of_the_filters(monkeypatch, top_k, top_p, min_p):
-    """How a GPU draws without a seed, here with the reference of its kernel; every other request is greedy."""
-    monkeypatch.setattr(seeded_sampling, "uses_triton", lambda device: True)
+def test_draws_without_a_seed_are_those_of_the_filters(monkeypatch, few, top_k, top_p, min_p):
+    """How a GPU draws, with the reference of its kernel, and how a CPU does; every other request is greedy."""
+    monkeypatch.setattr(seeded_sampling, "uses_triton", lambda device: not few)
+    monkeypatch.setattr(kept_probs_module, "NEAR", 14)
+    monkeypatch.setattr(torch.Tensor, "sort", only_few(torch.Tensor.sort, 14) if few else torch.Tensor.sort)
     rows = 40_000
     one = torch.softmax(torch.randn(16, generator=torch.Generator().manual_seed(4)) * 1.5, dim=-1)
     filters = ([top_k, 1], [top_p, 1.0], [min_p, 0.0])
@@ -145,7 +159,20 @@ def test_draws_of_kept_probabilities_are_those_of_the_filters(monkeypatch, top_k
     tokens = top_k_top_p_min_p_sampling_from_probs_torch(one.repeat(rows, 1), *tensors, min_p > 0, None, None)
     assert (tokens[1::2] == one.argmax()).all()
     counts = torch.bincount(tokens[::2].long(), minlength=16)
+    monkeypatch.undo()
     expected = kept_probs(one[None], *(values[:1] for values in tensors), backend="torch")[0].double()
     assert counts[expected == 0].sum() == 0 and 2 <= (expected > 0).sum() < 16
     share = expected[expected > 0] / expected.sum()
     assert chisquare(counts[expected > 0].numpy(), share.numpy() * counts.sum().item()).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("vocab", [7, 128, 300])
+def test_a_draw_in_two_steps_has_the_distribution(vocab):
+    rows = 60_000
+    one = torch.softmax(torch.randn(vocab, generator=torch.Generator().manual_seed(vocab)), dim=-1)
+    one[3] = 0.0
+    torch.manual_seed(6)
+    counts = torch.bincount(sampling_from_probs_torch(one.expand(rows, vocab)).long(), minlength=vocab)
+    assert counts[3] == 0 and counts.sum() == rows
+    share = (one.double() / one.double().sum())[one > 0]
+    assert chisquare(counts[one > 0].numpy(), share.numpy() * rows).pvalue > 1e-6

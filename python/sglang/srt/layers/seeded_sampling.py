@@ -9,14 +9,16 @@ import logging
 from collections.abc import Callable
 
 import torch
+from torch.nn.functional import pad
 
 from sglang.kernels.draft_tree.dispatch import uses_triton
-from sglang.kernels.draft_tree.kept_probs import filtered_by_rank, kept_probs
+from sglang.kernels.draft_tree.kept_probs import filtered_by_rank, filtered_near, kept_probs
 
 logger = logging.getLogger(__name__)
 
 _LOW_32_BITS = 0xFFFFFFFF
 _BYTES_HASHED = 16
+_PART = 128  # tokens
 
 
 def murmur_hash32_torch(seed: torch.Tensor, positions: torch.Tensor, col_indices: torch.Tensor) -> torch.Tensor:
@@ -109,20 +111,43 @@ def draws_by_token(sample: Callable) -> Callable:
     a seed, noise then goes by rank where any request of the batch has a filter, and by token where none has, so what
     a seed draws depends on the other requests; and min-p fails an assertion, which ends the server. Here the noise
     stays with the token: it takes the largest of log-probability plus noise, for which what is left need not sum to
-    one. Without a seed a machine that has no Triton kernels draws as upstream does.
+    one. Without a seed a CPU draws among the few tokens that are kept, if they are few; if not, as upstream does.
     """
 
     @functools.wraps(sample)
     def draw(probs, top_ks, top_ps, min_ps, need_min_p_sampling, sampling_seed, positions, **options):
-        if sampling_seed is None and not uses_triton(probs.device):
-            return sample(probs, top_ks, top_ps, min_ps, need_min_p_sampling, sampling_seed, positions, **options)
         from sglang.srt.layers.sampler import sampling_from_probs_torch
 
+        if sampling_seed is None and not uses_triton(probs.device):
+            may_look = probs.device.type == "cpu" and not options.get("return_filtered_probs")
+            near = filtered_near(probs, top_ks, top_ps, min_ps) if may_look else None
+            if near is None:
+                return sample(probs, top_ks, top_ps, min_ps, need_min_p_sampling, sampling_seed, positions, **options)
+            ranked, token_ids = near
+            return token_ids.gather(1, torch.multinomial(ranked, num_samples=1)).view(-1).to(torch.int32)
         kept = kept_probs(probs, top_ks, top_ps, min_ps)
         tokens = sampling_from_probs_torch(kept, sampling_seed, positions)
         if not options.get("return_filtered_probs"):
             return tokens
         ranked, token_ids = filtered_by_rank(probs, top_ks, top_ps, min_ps)
         return tokens, ranked, token_ids.to(torch.int32), kept.gather(1, tokens.view(-1, 1).long()).view(-1)
+
+    return draw
+
+
+def in_two_steps_on_cpu(sample: Callable) -> Callable:
+    """Wrap `sampling_from_probs_torch`: without a seed a CPU draws a part of the vocabulary, and a token of that part.
+
+    The distribution is the same. Drawing among all tokens takes a random number for each of them, at every node.
+    """
+
+    @functools.wraps(sample)
+    def draw(probs, sampling_seed=None, positions=None):
+        if sampling_seed is not None or probs.device.type != "cpu":
+            return sample(probs, sampling_seed, positions)
+        parts = pad(probs, (0, -probs.shape[1] % _PART)).view(len(probs), -1, _PART)
+        part = torch.multinomial(parts.sum(dim=-1), num_samples=1)
+        within = parts.gather(1, part[:, :, None].expand(-1, -1, _PART)).squeeze(1)
+        return (part * _PART + torch.multinomial(within, num_samples=1)).view(-1).to(torch.int32)
 
     return draw
