@@ -120,11 +120,10 @@ def draws_by_token(sample: Callable) -> Callable:
 
         if sampling_seed is None and not uses_triton(probs.device):
             may_look = probs.device.type == "cpu" and not options.get("return_filtered_probs")
-            near = filtered_near(probs, top_ks, top_ps, min_ps) if may_look else None
-            if near is None:
-                return sample(probs, top_ks, top_ps, min_ps, need_min_p_sampling, sampling_seed, positions, **options)
-            ranked, token_ids = near
-            return token_ids.gather(1, torch.multinomial(ranked, num_samples=1)).view(-1).to(torch.int32)
+            tokens = _draw_near(probs, top_ks, top_ps, min_ps) if may_look else None
+            if tokens is not None:
+                return tokens
+            return sample(probs, top_ks, top_ps, min_ps, need_min_p_sampling, sampling_seed, positions, **options)
         kept = kept_probs(probs, top_ks, top_ps, min_ps)
         tokens = sampling_from_probs_torch(kept, sampling_seed, positions)
         if not options.get("return_filtered_probs"):
@@ -133,6 +132,21 @@ def draws_by_token(sample: Callable) -> Callable:
         return tokens, ranked, token_ids.to(torch.int32), kept.gather(1, tokens.view(-1, 1).long()).view(-1)
 
     return draw
+
+
+def _draw_near(
+    probs: torch.Tensor, top_ks: torch.Tensor, top_ps: torch.Tensor, min_ps: torch.Tensor
+) -> torch.Tensor | None:
+    """[rows] int32: draws of rows that keep few tokens or all; None where some row keeps many of them, but not all."""
+    from sglang.srt.layers.sampler import sampling_from_probs_torch
+
+    all_kept = (top_ks >= probs.shape[1]) & (top_ps >= 1) & (min_ps <= 0)
+    near = filtered_near(probs, top_ks.masked_fill(all_kept, 1), top_ps, min_ps)
+    if near is None:
+        return None
+    ranked, token_ids = near
+    tokens = token_ids.gather(1, torch.multinomial(ranked, num_samples=1)).view(-1).to(torch.int32)
+    return torch.where(all_kept, sampling_from_probs_torch(probs), tokens) if all_kept.any() else tokens
 
 
 def in_two_steps_on_cpu(sample: Callable) -> Callable:
