@@ -34,8 +34,7 @@ def kept_probs(
     Each filter is measured on the whole row. Of equal probabilities the lower token comes first.
     """
     if not uses_triton(probs.device, backend):
-        ranked, token_ids = filtered_by_rank(probs, top_ks, top_ps, min_ps)
-        return torch.zeros_like(probs).scatter_(1, token_ids, ranked)
+        return in_place_of_ranks(*filtered_by_rank(probs, top_ks, top_ps, min_ps))
     from sglang.kernels.draft_tree.kept_probs_triton import launch_kept_probs
 
     kept = torch.empty(probs.shape, dtype=probs.dtype, device=probs.device)
@@ -56,6 +55,11 @@ def filtered_by_rank(
     top_ps = top_ps.masked_fill(top_ps >= 1, torch.inf)
     kept = kept_by_filters(ranked, top_ks.view(-1, 1), top_ps.view(-1, 1), min_ps.view(-1, 1))
     return ranked.masked_fill(~kept, 0.0), token_ids
+
+
+def in_place_of_ranks(ranked: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
+    """[rows, vocab]: what `filtered_by_rank` returns, in the order of tokens."""
+    return torch.zeros_like(ranked).scatter_(1, token_ids, ranked)
 
 
 def filtered_near(

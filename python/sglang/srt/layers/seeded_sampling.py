@@ -12,7 +12,12 @@ import torch
 from torch.nn.functional import pad
 
 from sglang.kernels.draft_tree.dispatch import uses_triton
-from sglang.kernels.draft_tree.kept_probs import filtered_by_rank, filtered_near, kept_probs
+from sglang.kernels.draft_tree.kept_probs import (
+    filtered_by_rank,
+    filtered_near,
+    in_place_of_ranks,
+    kept_probs,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -124,11 +129,12 @@ def draws_by_token(sample: Callable) -> Callable:
             if tokens is not None:
                 return tokens
             return sample(probs, top_ks, top_ps, min_ps, need_min_p_sampling, sampling_seed, positions, **options)
-        kept = kept_probs(probs, top_ks, top_ps, min_ps)
-        tokens = sampling_from_probs_torch(kept, sampling_seed, positions)
         if not options.get("return_filtered_probs"):
-            return tokens
+            kept = kept_probs(probs, top_ks, top_ps, min_ps)
+            return sampling_from_probs_torch(kept, sampling_seed, positions)
         ranked, token_ids = filtered_by_rank(probs, top_ks, top_ps, min_ps)
+        kept = in_place_of_ranks(ranked, token_ids)
+        tokens = sampling_from_probs_torch(kept, sampling_seed, positions)
         return tokens, ranked, token_ids.to(torch.int32), kept.gather(1, tokens.view(-1, 1).long()).view(-1)
 
     return draw
