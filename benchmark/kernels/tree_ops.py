@@ -133,9 +133,8 @@ def operations(
     yield "RowMover.to_front", lambda: mover.to_front(window_slots, path.node_ids)
     yield "gather_accepted", lambda: gather_accepted(hidden, path.node_ids, **options)
 
-    filters = (torch.full((batch * nodes,), value, device=device) for value in (1 << 30, 0.95, 0.0))
+    top_ks, top_ps, min_ps = (torch.full((batch * nodes,), value, device=device) for value in (1 << 30, 0.95, 0.0))
     probs = torch.randn(batch * nodes, arguments.vocab, device=device).mul_(3).softmax(-1)
-    top_ks, top_ps, min_ps = filters
     yield "kept_probs", lambda: kept_probs(probs, top_ks, top_ps, min_ps, **options)
 
     if budget == arguments.budgets[0]:  # its size is the block's, not the tree's

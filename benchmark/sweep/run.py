@@ -38,6 +38,7 @@ class Sweep:
         """Loads the tokenizer and every prompt, so that an absent data set is found before a server starts."""
         self._config, self._results = config, results
         self._started: dict[str, ServerProcess | None] = {}
+        self._lost: dict[str, SweepError] = {}  # of those, what kept them from coming up
         self._plan = {configuration.name: list(cells_of(config, configuration)) for configuration in config.in_order()}
         results.require_same_setup([cell for cells in self._plan.values() for cell in cells])
         self._model, _ = model_and_draft(config)
@@ -61,26 +62,32 @@ class Sweep:
     def _start_all(self, servers: ExitStack) -> None:
         """Starts each server that there is work for, and waits for all: one that still loads would slow the others.
 
-        What goes wrong with one is said in its turn.
+        What goes wrong with one is said in its turn; one that cannot be started is tried again then.
         """
-        started = []
         for configuration in self._config.in_order():
             if self._cells_left(configuration) or self._missing_references(configuration):
                 with suppress(SweepError):
                     process = servers.enter_context(start(self._config, configuration, self._log_of(configuration)))
                     self._started[configuration.name] = process
-                    started.append((configuration, process))
-        for configuration, process in started:
-            with suppress(SweepError):
-                wait(self._config, configuration, process, self._log_of(configuration))
+        for configuration in self._config.in_order():
+            if configuration.name in self._started:
+                try:
+                    self._wait(configuration)
+                except SweepError as error:
+                    self._lost[configuration.name] = error
+
+    def _wait(self, configuration: Configuration) -> Served:
+        process = self._started[configuration.name]
+        return wait(self._config, configuration, process, self._log_of(configuration))
 
     @contextmanager
     def _server_of(self, configuration: Configuration) -> Iterator[Served]:
-        log = self._log_of(configuration)
+        if error := self._lost.get(configuration.name):
+            raise error
         if configuration.name in self._started:
-            yield wait(self._config, configuration, self._started[configuration.name], log)
+            yield self._wait(configuration)
             return
-        with serve(self._config, configuration, log) as served:
+        with serve(self._config, configuration, self._log_of(configuration)) as served:
             yield served
 
     def _cells_left(self, configuration: Configuration) -> list[Cell]:
