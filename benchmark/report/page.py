@@ -8,6 +8,9 @@ from typing import Any
 import jinja2
 
 from benchmark.round import plots as rounds
+from benchmark.round.speeds import markdown as speed_table
+from benchmark.round.speeds import speeds
+from benchmark.round.table import at
 from benchmark.sweep.rounds import STAGES
 
 from .points import Point, Row, speedup
@@ -75,6 +78,10 @@ def rounds_page(name: str, rows: Sequence[Row], pictures: Mapping[str, Sequence[
                 "pictures": [_embedded(path) for path in pictures[title]],
                 "header": header,
                 "rows": lines,
+                "speeds": [
+                    {"accept_length": f"{found.accept_length:g}", "table": speed_table(found)}
+                    for found in speeds(at(rows, **{name: group[0][name] for name in ("shape", "layers", "context")}))
+                ],
                 "bandwidth": ", ".join(sorted(measured)),
                 "flags": "; ".join(sorted(flags)),
             }

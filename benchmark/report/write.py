@@ -5,6 +5,10 @@ from pathlib import Path
 
 from benchmark.command import BenchmarkError
 from benchmark.round import plots as round_plots
+from benchmark.round.speeds import markdown as speed_table
+from benchmark.round.speeds import picture as speed_picture
+from benchmark.round.speeds import speeds
+from benchmark.round.table import at
 
 from . import plots
 from .page import page, rounds_page
@@ -58,6 +62,14 @@ def write_rounds(folder: Path, name: str, rows: Sequence[Row]) -> Path:
             pictures[title].append(path)
         tables.append(f"**{title}**: ms of the target's forward by width and requests at once (over the least time)\n")
         tables.append(as_table(*round_plots.markdown(group)))
+        same = {name: first[name] for name in ("shape", "layers", "context")}
+        for found in speeds(at(rows, **same)):
+            path = folder / f"{'-'.join(map(str, same.values()))}-speed-at-{found.accept_length:g}.png"
+            plots.save(speed_picture(found, title), path)
+            pictures[title].append(path)
+            tables.append(f"\n**{title}**: tokens per second over plain decoding's by requests at once, "
+                          f"{found.accept_length:g} tokens accepted a round\n")  # fmt: skip
+            tables.append(as_table(*speed_table(found)))
     (folder / TABLE).write_text("\n".join(tables))
     (folder / PAGE).write_text(rounds_page(name, rows, pictures))
     return folder / PAGE

@@ -13,7 +13,7 @@ from benchmark.sweep.gpu import gpus
 from .bandwidth import copy_bandwidth_gb_s
 from .measure import measure
 from .plan import Plan
-from .shapes import LEAST_LAYERS, SHAPES
+from .shapes import BLOCK_SIZE, LEAST_LAYERS, SHAPES
 from .table import FILE, Table
 
 WIDTHS = (1, 16, 64, 4, 256, 2, 8, 32, 128)  # the most telling ones first, for runs that are cut short
@@ -48,7 +48,10 @@ def rounds(options: argparse.Namespace) -> int:
         gpu_memory_mib=memory,
         most_tokens=options.most_tokens,
         plain_server=options.plain_server,
+        accept_lengths=options.accept_lengths,
     )
+    if plan.accept_lengths and (max(plan.widths) == 1 or 1 not in plan.widths):
+        raise BenchmarkError("--accept-lengths: give --widths 1 and a greater one, to compare with plain decoding")
     if not plan.cells():
         raise BenchmarkError(f"--most-tokens {plan.most_tokens}: no width with any batch is as small, give more")
     table = Table(options.out or Path("results") / f"round-{shape.name}")
@@ -89,6 +92,9 @@ def main() -> int:
                         help="tokens of each request before the tree (default: 1024)")  # fmt: skip
     parser.add_argument("--most-tokens", type=_positive(1 << 20), default=16384, metavar="N",
                         help="leave out cells of more tokens, width times batch (default: 16384)")  # fmt: skip
+    parser.add_argument("--accept-lengths", type=_length, nargs="+", default=(), metavar="A",
+                        help="measure tokens per second as well, of every width and of the server's own choice, with "
+                        "acceptance forced to A tokens a round")  # fmt: skip
     parser.add_argument("--layers", type=_positive(1000), metavar="N", help="cut the model to its first N layers")
     parser.add_argument("--minutes", type=float, metavar="M", help="start no cell after M minutes")
     parser.add_argument("--bandwidth", type=float, metavar="GB_PER_S",
@@ -112,6 +118,18 @@ def _positive(most: int):
         return value
 
     return number
+
+
+def _length(word: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = 0.0
+    if not 1 < value <= BLOCK_SIZE:
+        raise argparse.ArgumentTypeError(
+            f"{word!r} is no number above 1, up to {BLOCK_SIZE}: a draft's block and its root"
+        )
+    return value
 
 
 def _text(numbers: tuple[int, ...]) -> str:

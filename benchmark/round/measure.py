@@ -17,11 +17,11 @@ from benchmark.sweep.gpu import Gpus, gpus
 from benchmark.sweep.server import Served, reason_in, serve
 from benchmark.sweep.setup import describe
 
-from .cell import Row, failed_row, measure_cell
+from .cell import Row, failed_row, failed_width, measure_cell
 from .pinned_width import pin
 from .plan import Cell, Plan, Server
 from .server import check_chooses, server_config
-from .table import Table
+from .table import Table, text_of
 
 _LAST_WORDS_SECONDS = 10  # in which a server ends whose scheduler has
 
@@ -31,7 +31,7 @@ def measure(plan: Plan, table: Table, deadline: float | None = None) -> tuple[in
     cells = plan.cells()
 
     def left() -> list[Cell]:
-        return [cell for cell in cells if not table.is_done(plan.key(*cell), plan.digest(cell[0]))]
+        return [cell for cell in cells if not table.is_done(plan.key(*cell), plan.digest(cell.width))]
 
     def late() -> bool:
         return deadline is not None and time.monotonic() > deadline
@@ -45,7 +45,7 @@ def measure(plan: Plan, table: Table, deadline: float | None = None) -> tuple[in
             for row in _rows(plan, server, boards, table.folder, log, bar, late):
                 table.add({**row, "digest": plan.digest(row["width"])})
                 if row["status"] != "ok":
-                    bar.write(f"width {row['width']} x {row['batch'] or 'all'} failed: {row['reason']}")
+                    bar.write(f"{text_of(row['width'])} x {row['batch'] or 'all'} failed: {row['reason']}")
                 bar.update(row["batch"] is not None)
     return len(cells) - len(left()), len(cells)
 
@@ -61,25 +61,25 @@ def _rows(
         with serve(config, configuration, log) as served:
             check_chooses(server, served.info)
             setup = {**describe(configuration, served.info, boards), "flags": configuration.flags}
-            for width, batch in server.cells:
+            for cell in server.cells:
                 if late():
                     return
-                bar.set_postfix_str(f"width {width} x {batch}")
+                bar.set_postfix_str(f"{text_of(cell.width)} x {cell.batch}")
                 try:
                     if server.speculates:
-                        pin(pins, width)
-                    row = measure_cell(plan, server, width, batch, served)
+                        pin(pins, cell.width, cell.accept_length)
+                    row = measure_cell(plan, server, cell, served)
                 except (requests.RequestException, SweepError) as error:
                     if _has_ended(served, error):
                         reason = f"the server has ended: {reason_in(log)}"
-                        yield {**failed_row(plan, width, batch, reason), "setup": setup}
-                        yield failed_row(plan, width, None, reason)
+                        yield {**failed_row(plan, cell, reason), "setup": setup}
+                        yield failed_width(plan, cell.width, reason)
                         return
-                    row = failed_row(plan, width, batch, " ".join(str(error).split()))
+                    row = failed_row(plan, cell, " ".join(str(error).split()))
                 yield {**row, "setup": setup}
     except SweepError as error:
-        for width in sorted({width for width, _ in server.cells}):
-            yield failed_row(plan, width, None, str(error))
+        for width in dict.fromkeys(cell.width for cell in server.cells):
+            yield failed_width(plan, width, str(error))
 
 
 def _has_ended(served: Served, error: Exception) -> bool:

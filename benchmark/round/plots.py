@@ -14,8 +14,8 @@ _DRAWN_BATCHES = 6
 
 
 def groups(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
-    """Yields a title and the measured rows of each shape, cut and context."""
-    measured = at(rows)
+    """Yields a title and the measured costs of each shape, cut and context."""
+    measured = at(rows, forced_accept_length=1.0)
     keys = sorted({(row["shape"], row["layers"], row["context"]) for row in measured})
     for shape, layers, context in keys:
         group = at(measured, shape=shape, layers=layers, context=context)

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 import yaml
 
 from benchmark.round.table import read_table
@@ -94,10 +95,11 @@ def test_sweep_goes_on_after_a_kill_and_is_drawn(tiny_pair, tmp_path: Path) -> N
 
 def test_one_server_verifies_every_cell_of_a_tiny_shape_at_its_own_width(tmp_path: Path) -> None:
     choices = ("--widths", 1, 5, 3, "--batches", 1, 4, "--context", 32, "--repeats", 1, "--cell-seconds", 0.1)
+    choices += ("--accept-lengths", 2.5)
     run = command("benchmark.round", "tiny", *choices, "--bandwidth", 50, "--out", tmp_path)
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode == 0 and "6 of 6 cells, 0 failed" in done.stdout, done.stderr[-3000:]
-    rows = read_table(tmp_path)
+    assert done.returncode == 0 and "12 of 12 cells, 0 failed" in done.stdout, done.stderr[-3000:]
+    rows, forced = read_table(tmp_path)[:6], read_table(tmp_path)[6:]
     assert [(row["server_verify_width"], row["batch"]) for row in rows] == [
         (width, batch) for width in (1, 5, 3) for batch in (1, 4)
     ]
@@ -105,3 +107,9 @@ def test_one_server_verifies_every_cell_of_a_tiny_shape_at_its_own_width(tmp_pat
     for row in rows:
         assert row["accept_length"] == 1.0 and row["stage_ms"]["verify"] > 0 and row["timed_rounds"] > 0
         assert row["width"] == 1 or 0 < row["floor_ms"] < row["verify_ms"] < row["round_ms"]
+    for row in forced:
+        assert row["width"] is None or row["server_verify_width"] == row["width"]
+        chosen = {width for width, share in row.get("share_by_width", {}).items() if share}
+        assert chosen <= {"1", "3", "5"} and bool(chosen) == (row["width"] is None)
+        # Of all rounds, the first ones of its requests among them; a chosen width of 1 emits one token.
+        assert row["width"] is None or row["accept_length"] == pytest.approx(2.5, rel=0.1)

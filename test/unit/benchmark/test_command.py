@@ -39,7 +39,7 @@ def test_wrong_key_ends_the_sweep_with_its_name(said, tmp_path: Path) -> None:
     ("name", "rows", "message"),
     [
         ("results.jsonl", None, "has neither rounds.jsonl nor a measured row in results.jsonl; 0 rows failed"),
-        ("rounds.jsonl", {"schema": 9}, "has schema 9, known is 2: update the checkout"),
+        ("rounds.jsonl", {"schema": 9}, "has schema 9, known is 3: update the checkout"),
     ],
 )
 def test_folder_without_results_is_named(said, tmp_path: Path, name: str, rows: dict | None, message: str) -> None:

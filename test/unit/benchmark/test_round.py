@@ -17,6 +17,7 @@ from benchmark.round.measure import measure
 from benchmark.round.pinned_width import PinnedWidth, pin
 from benchmark.round.plan import Plan
 from benchmark.round.shapes import LEAST_LAYERS, SHAPES
+from benchmark.round.speeds import speeds
 from benchmark.round.table import FILE, Table, at, read_table
 from benchmark.sweep.config import SweepError
 from benchmark.sweep.rounds import STAGES
@@ -76,6 +77,7 @@ class Server:
         self.asked: list[tuple[int, int]] = []
         self.broken: tuple[int, int] | None = None
         self.chooses = True
+        self.chosen = 9  # the width of a round where it may choose
 
     def start(self, configuration) -> None:
         self.widths = configuration.flags.get("speculative-dflash-widths", [])
@@ -98,12 +100,13 @@ class Server:
         return {"internal_states": [{**state, "spec_rounds": spec} if self.widths else state]}
 
     def seconds(self, served, prompts, tokens: int) -> float:
-        width = self.pinned.of(len(prompts), self.widths) if self.pinned else 1
+        width = self.pinned.of(len(prompts), self.widths) or self.chosen if self.pinned else 1
         if (width, len(prompts)) == self.broken:
             raise requests.ConnectionError("refused")
         self.asked.append((width, len(prompts)))
-        self.by_width[width] += tokens * len(prompts)
-        return 0.001 * (self.overhead_ms + self.ms[width] * tokens)
+        rounds = tokens / min(width, self.pinned.accept_length()) if self.pinned else tokens
+        self.by_width[width] += rounds * len(prompts)
+        return 0.001 * (self.overhead_ms + self.ms[width] * rounds)
 
 
 @pytest.fixture
@@ -214,7 +217,7 @@ def test_server_that_cannot_choose_its_width_is_an_error(server, tmp_path: Path)
 
 
 def test_row_of_other_rounds_than_the_pinned_ones_has_failed(server, monkeypatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(measuring, "pin", lambda folder, width: pin(folder, 2))
+    monkeypatch.setattr(measuring, "pin", lambda folder, *_: pin(folder, 2))
     measure(plan(widths=[9, 2], batches=[1]), Table(tmp_path))
     wide, narrow = read_table(tmp_path)
     assert narrow["status"] == "ok" and wide["status"] == "failed" and wide["server_verify_width"] == 2
@@ -223,8 +226,36 @@ def test_row_of_other_rounds_than_the_pinned_ones_has_failed(server, monkeypatch
 
 def test_cells_of_too_many_tokens_are_left_out(server, tmp_path: Path) -> None:
     few = plan(widths=[1, 9], batches=[1, 2, 4], most_tokens=20)
-    assert few.cells() == [(1, 1), (1, 2), (1, 4), (9, 1), (9, 2)]
+    assert [cell[:2] for cell in few.cells()] == [(1, 1), (1, 2), (1, 4), (9, 1), (9, 2)]
     assert measure(few, Table(tmp_path)) == (5, 5)
+
+
+def test_every_width_and_the_choice_are_measured_at_each_forced_length(server, tmp_path: Path) -> None:
+    few = plan(widths=[1, 2, 9], accept_lengths=[2.0, 4.0])
+    assert measure(few, Table(tmp_path)) == (6 + 12, 18) and server.starts == [[1, 2, 9]]
+    rows = read_table(tmp_path)
+    by_width = {row["width"]: row for row in at(rows, forced_accept_length=4.0, batch=2)}
+    # Ten tokens of two requests at 3 ms for two of them, at 5 ms for four.
+    assert by_width[2]["tok_s"] == pytest.approx(2 * 2 / 0.003, rel=1e-3)
+    assert by_width[9]["tok_s"] == by_width[None]["tok_s"] == pytest.approx(2 * 4 / 0.005, rel=1e-3)
+    assert by_width[None]["share_by_width"] == {"9": 1.0} and "round_ms" not in by_width[None]
+    assert measure(few, Table(tmp_path)) == (18, 18) and len(server.starts) == 1
+    assert [row["tok_s"] for row in at(rows, width=1, batch=2)] == [pytest.approx(2 / 0.002, rel=1e-3)]
+
+
+def test_speed_is_over_plain_decoding_and_the_choice_over_the_best(server, tmp_path: Path) -> None:
+    server.chosen = 2
+    measure(plan(widths=[1, 2, 9], accept_lengths=[1.2, 4.0]), Table(tmp_path))
+    rows = read_table(tmp_path)
+    slow, fast = speeds(rows)
+    assert (slow.accept_length, fast.accept_length, fast.batches) == (1.2, 4.0, [1, 2])
+    assert slow.over_plain[2][1] == pytest.approx(1.2 * 2 / 3, rel=1e-3)
+    assert slow.auto_over_best(1) == pytest.approx(0.8, rel=1e-3)  # plain decoding is the best
+    assert fast.auto_over_best(2) == pytest.approx((2 / 3) / (4 / 5), rel=1e-3)
+    page = write_rounds(tmp_path, "rounds", rows).read_text()
+    assert page.count("data:image/png;base64,") == len(list(tmp_path.glob("*.png"))) == 4
+    assert "where a round accepts 1.2 tokens" in page
+    assert "| auto over the best | 0.83 | 0.83 |" in (tmp_path / "table.md").read_text()
 
 
 def test_no_cell_starts_when_time_is_over(server, tmp_path: Path) -> None:
@@ -245,6 +276,6 @@ def test_table_has_a_report(server, tmp_path: Path) -> None:
 
 
 def test_table_of_a_later_schema_is_refused(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text('{"schema": 3}\n')
-    with pytest.raises(BenchmarkError, match="has schema 3, known is 2"):
+    (tmp_path / FILE).write_text('{"schema": 4}\n')
+    with pytest.raises(BenchmarkError, match="has schema 4, known is 3"):
         read_table(tmp_path)

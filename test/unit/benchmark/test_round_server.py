@@ -1,18 +1,20 @@
 """Servers of the round cost table: one for all widths, its memory, and the plugin that pins the width of its rounds."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from benchmark.round import pinned_width
 from benchmark.round.floor import traffic
 from benchmark.round.pinned_width import PinnedWidthError, environment_of_pins, pin
-from benchmark.round.plan import Plan
+from benchmark.round.plan import Cell, Plan
 from benchmark.round.server import memory_fraction, server_config
 from benchmark.round.shapes import SHAPES
 from benchmark.sweep.server import command, environment
-from sglang.srt.speculative.draft_tree import width_graphs
+from sglang.srt.speculative.draft_tree import forced_acceptance, width_graphs
 from sglang.srt.speculative.draft_tree.width_choice import FollowedWidths, WidthChooser
+from sglang.srt.speculative.draft_tree.width_controller import WidthController
 from sglang.srt.speculative.draft_tree.width_relay import WidthChoice
 
 
@@ -21,7 +23,7 @@ def plan(**changes) -> Plan:
     return Plan(SHAPES["tiny"], **{**defaults, **changes}, bandwidth_gb_s=10.0, bandwidth_source="given")
 
 
-def words_of(asked: Plan, folder: Path, cells: list[tuple[int, int]] | None = None) -> list[list[str]]:
+def words_of(asked: Plan, folder: Path, cells: list[Cell] | None = None) -> list[list[str]]:
     """Command lines of the servers of a plan, or of some of its cells."""
     servers = asked.servers(asked.cells() if cells is None else cells)
     return [command(*server_config(asked, server, folder, folder / "pins"), 4000) for server in servers]
@@ -38,7 +40,7 @@ def test_one_server_has_all_widths_and_plain_decoding(tmp_path: Path) -> None:
     (words,) = words_of(plan(widths=[9, 3]), tmp_path)
     assert after(words, "--speculative-dflash-tree-budget") == ["auto"] and "--load-format" in words
     assert after(words, "--speculative-dflash-widths") == ["1", "3", "9"]
-    (words,) = words_of(plan(), tmp_path, [(1, 2)])  # a server that chooses needs a second width
+    (words,) = words_of(plan(), tmp_path, [Cell(1, 2)])  # a server that chooses needs a second width
     assert after(words, "--speculative-dflash-widths") == ["1", "9"]
     (words,) = words_of(plan(widths=[1]), tmp_path)
     assert not [word for word in words if word.startswith("--speculative")]
@@ -81,7 +83,9 @@ def test_gpu_server_captures_the_cells_and_keeps_kv_for_them(tmp_path: Path) -> 
 @pytest.fixture
 def loaded(monkeypatch, tmp_path: Path):
     """The plugin in this process, for rounds of up to 8192 tokens."""
-    for owner, name in [(width_graphs, "MAX_VERIFY_TOKENS"), (WidthChooser, "next_width"), (FollowedWidths, "follow")]:
+    replaced = [(FollowedWidths, "follow"), (FollowedWidths, "of"), (WidthChooser, "next_width")]
+    constants = [(width_graphs, "MAX_VERIFY_TOKENS"), (forced_acceptance, "SIMULATE_ACC_LEN")]
+    for owner, name in [*replaced, *constants]:
         monkeypatch.setattr(owner, name, getattr(owner, name))  # put back afterwards
     for name, value in environment_of_pins(tmp_path, 8192).items():
         monkeypatch.setenv(name, value)
@@ -115,7 +119,49 @@ def test_rounds_have_the_pinned_width_and_no_other_than_a_batch_may_use(loaded, 
         WidthChooser.next_width(Chooser, 1, 16)
 
 
-def test_smaller_batches_on_the_way_to_a_full_one_follow_as_well(loaded) -> None:
+class Costs:
+    """What the plugin reads of the file of costs."""
+
+    @staticmethod
+    def is_due() -> bool:
+        raise AssertionError("costs of forced rounds would be written")
+
+
+def test_server_that_chooses_knows_the_costs_and_nothing_of_the_draft(loaded, tmp_path: Path) -> None:
+    chooser = WidthChooser.__new__(WidthChooser)
+    chooser.clock = chooser.emitted = SimpleNamespace(collect=lambda: iter(()))
+    chooser._costs_file, chooser._controller = Costs(), (first := WidthController((1, 16, 64), 16))
+    for seconds, width in [(1.0, 1), (1.1, 16), (2.0, 64)] * 3:
+        first.add_cost(4, width, seconds)
+    first.add_emitted(16, 4, [4.0, 4.0, 4.0], [4.0, 4.0, 4.0])
+    pin(tmp_path, None, 3.0)
+    chooser.next_width(4, 16)
+    fresh = chooser._controller
+    assert fresh is not first and fresh.costs() == {} and fresh.accept_lengths.mean(16) is None
+    assert fresh.summary()["batch_classes"]["4"]["milliseconds_by_width"] == {"1": 1000.0, "16": 1100.0, "64": 2000.0}
+    chooser.next_width(4, 16)
+    assert chooser._controller is fresh
+    pin(tmp_path, None, 5.0)
+    chooser.next_width(4, 16)
+    assert chooser._controller is not fresh
+
+
+def test_acceptance_is_forced_to_the_length_beside_the_width_on_every_rank(loaded, tmp_path: Path) -> None:
+    for length in (1.0, 2.5):
+        pin(tmp_path, 16, length)
+        FollowedWidths((1, 16)).of(2)
+        assert length == forced_acceptance.SIMULATE_ACC_LEN
+
+
+def test_only_pinned_choices_count_for_batches_of_every_size(loaded, tmp_path: Path) -> None:
+    pin(tmp_path, None)
+    widths = FollowedWidths((1, 16, 64))
+    widths.follow(WidthChoice(128, 16))
+    assert [widths.of(bs) for bs in (2, 128)] == [1, 16]
+
+
+def test_smaller_batches_on_the_way_to_a_full_one_follow_as_well(loaded, tmp_path: Path) -> None:
+    pin(tmp_path, 16)
     widths = FollowedWidths((1, 16, 64))
     widths.follow(WidthChoice(2, 64))
     widths.follow(WidthChoice(128, 16))

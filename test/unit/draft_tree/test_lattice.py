@@ -9,6 +9,7 @@ from sglang.kernels.draft_tree.tree_build import build_tree
 from sglang.srt.speculative.draft_tree import forced_acceptance
 from sglang.srt.speculative.draft_tree.forced_acceptance import FIXED_TOKEN, forced_path, with_certain_path
 from sglang.srt.speculative.draft_tree.lattice import CapturedLattice, DraftLattice, HeadCandidates, SelectorCandidates
+from sglang.srt.speculative.draft_tree.round_measures import emitted_by_width
 
 BS, BLOCK, HIDDEN, VOCAB, TOPK = 3, 5, 16, 40, 4
 
@@ -76,13 +77,29 @@ def test_forced_acceptance_takes_the_best_path_of_a_tree_that_begins_with_it(mon
     monkeypatch.setattr(forced_acceptance, "SIMULATE_ACC_TOKEN_MODE", mode)
     ids = torch.tensor([[[30, 40], [31, 41], [32, 42]]])
     uniform = torch.full((1, 3, 2), -0.7)
-    lattice = with_certain_path(DraftLattice(ids, uniform, None))
+    lattice = with_certain_path(DraftLattice(ids, uniform, None), length)
     assert uniform.eq(-0.7).all(), "the draft's own buffers stay as they are"
     tree = build_tree(torch.tensor([5]), lattice.token_ids, lattice.scores, 5)
     assert tree.parents[0, :4].tolist() == [-1, 0, 1, 2]
     path = forced_path(tree, torch.full((1, 6), 77), depth=4, length=length)
     assert path.node_ids.tolist() == [[0, 1, 2, -1]] and path.length.tolist() == [3]
     assert path.tokens.tolist() == [[*expected, 0]] and path.bonus.tolist() == expected[-1:]
+
+
+@pytest.mark.parametrize("asked, longest", [(3.0, 3), (2.25, 3)])
+def test_trees_expect_the_forced_length_before_it_is_known_too(monkeypatch, asked, longest):
+    monkeypatch.setattr(forced_acceptance, "SIMULATE_ACC_METHOD", "match-expected")
+    monkeypatch.setattr(forced_acceptance, "SIMULATE_ACC_LEN", asked)
+    ids = torch.arange(16).view(1, 4, 4)
+    likely = DraftLattice(ids, torch.full((1, 4, 4), -0.1), torch.full((1, 3, 4, 4), -0.1))
+    for lattice in (likely, likely._replace(pair_scores=None)):
+        certain = with_certain_path(lattice)
+        tree = build_tree(torch.tensor([99]), certain.token_ids, certain.scores, 7, certain.pair_scores)
+        assert tree.parents[0, :longest].tolist() == list(range(-1, longest - 1))
+        path = torch.tensor([[*range(longest), *[-1] * (5 - longest)]])
+        emitted, expected = emitted_by_width(path, tree.path_scores, torch.tensor([1, 2, 4, 8]))
+        assert emitted.tolist() == [1.0, 2.0, longest, longest]
+        torch.testing.assert_close(expected, emitted)
 
 
 def test_forced_lengths_meet_their_mean_alike_on_every_rank(monkeypatch):

@@ -110,7 +110,7 @@ def test_figures_are_of_requests_alone(halves):
     graph._is_request = torch.tensor([True, False])
     graph._worker.figures = lambda path, scores: emitted.figures(path.node_ids, scores)
     graph._worker.tree = SimpleNamespace(width=4)
-    graph._worker.best_tree = lambda roots, lattice, width: graph._tree
+    graph._worker.best_tree, graph._forced_length = lambda *_: graph._tree, torch.ones(1)
     graph._roots, graph._positions = torch.zeros(2, dtype=torch.int64), torch.zeros(2, 4, dtype=torch.int64)
     graph._draft = lambda roots, batch: None
     graph._backend = SimpleNamespace(verify_mask=SimpleNamespace(buffer=torch.zeros(200, dtype=torch.bool)))

@@ -113,6 +113,7 @@ def test_a_captured_round_writes_what_its_kernel_reads_of_the_mask(table, monkey
     parents = torch.tensor([[-1, 0, 0]] * 2)
     tree = DraftTree(parents, parents, parents + 1, parents, torch.zeros(2, 3))
     graph._worker = SimpleNamespace(best_tree=lambda *_: tree, tree=SimpleNamespace(width=3))
+    graph._forced_length = None
     monkeypatch.setattr(RoundGraph, "_draft", lambda *_: None)
     tokens, lens = torch.zeros(6, dtype=torch.int64), torch.tensor([2, 1])
     batch = SimpleNamespace(batch_size=2, seq_lens=lens, input_ids=tokens, positions=tokens.clone())

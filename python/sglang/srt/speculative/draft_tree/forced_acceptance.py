@@ -5,6 +5,8 @@ For measuring speed without a trained draft. The output is meaningless, as it is
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from sglang.kernels.draft_tree.accept_walk import AcceptedPath
@@ -19,20 +21,33 @@ from sglang.srt.speculative.spec_utils import (
 
 # What upstream emits in its token mode "fixed".
 FIXED_TOKEN = 100
+# Off each log-probability, so that a path beside the certain one has a probability of nearly 0 and keeps its rank.
+_RULED_OUT = 100.0
 
 
 def forces_acceptance() -> bool:
     return SIMULATE_ACC_LEN > 0
 
 
-def with_certain_path(lattice: DraftLattice) -> DraftLattice:
-    """`lattice` with the best candidate of each depth as good as certain, so that a tree begins with their path."""
-    scores = lattice.scores.clone()
-    scores[:, :, 0] = 0.0
+def with_certain_path(lattice: DraftLattice, length: int | torch.Tensor | None = None) -> DraftLattice:
+    """`lattice` with the path that is going to be accepted certain and the rest as good as ruled out.
+
+    So a tree begins with that path, and what it expects to emit is what it will: the choice of a verify width reads it.
+
+    Args:
+        length: tokens that the round will emit; on the device, [1] integer, where a CUDA graph reads it. None before
+            it is known: the longest that the environment variables allow.
+    """
+    depths = lattice.scores.shape[1]
+    if length is None:
+        length = math.ceil(SIMULATE_ACC_LEN) if SIMULATE_ACC_METHOD == "match-expected" else depths + 1
+    certain = torch.arange(1, depths + 1, device=lattice.scores.device) < length  # the bonus token is no draft
+    scores = lattice.scores - _RULED_OUT
+    scores[:, :, 0].masked_fill_(certain, 0.0)
     pair_scores = lattice.pair_scores
     if pair_scores is not None:
-        pair_scores = pair_scores.clone()
-        pair_scores[:, :, 0, 0] = 0.0
+        pair_scores = pair_scores - _RULED_OUT
+        pair_scores[:, :, 0, 0].masked_fill_(certain[1:], 0.0)
     return DraftLattice(lattice.token_ids, scores, pair_scores)
 
 

@@ -142,7 +142,7 @@ class RoundGraph:
         stamp(self.stamps, 0)
         lattice = self._draft(roots, forward_batch)
         stamp(self.stamps, 1)
-        whole = self._worker.best_tree(roots, lattice, self._worker.tree.width)
+        whole = self._worker.best_tree(roots, lattice, self._worker.tree.width, self._forced_length)
         if self._figures is not None:
             is_request = self._is_request[: len(roots), None]
             self._path_scores[: len(roots)].copy_(torch.where(is_request, whole.path_scores, -torch.inf))

@@ -147,6 +147,7 @@ class WidthController:
         widths_for: Callable[[int, Sequence[int]], Sequence[int]] = lambda bs, widths: widths,
     ) -> None:
         self.widths = tuple(widths)
+        self.path_length = path_length
         self._widths_for = widths_for
         self.accept_lengths = AcceptLengths(widths, path_length)
         self._claims = claims or {}

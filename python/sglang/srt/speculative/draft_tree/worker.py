@@ -366,9 +366,12 @@ class DraftTreeWorker(DFlashWorkerV2):
         )
         return tree, layout
 
-    def best_tree(self, root_tokens: torch.Tensor, lattice: DraftLattice, width: int) -> DraftTree:
+    def best_tree(
+        self, root_tokens: torch.Tensor, lattice: DraftLattice, width: int, forced: torch.Tensor | None = None
+    ) -> DraftTree:
+        """The best `width` nodes; `forced` is the length of `with_certain_path` where acceptance is forced."""
         if forces_acceptance():
-            lattice = with_certain_path(lattice)
+            lattice = with_certain_path(lattice, forced)
         return self.build_nodes(root_tokens, lattice, width)
 
     def build_nodes(self, root_tokens: torch.Tensor, lattice: DraftLattice, width: int) -> DraftTree:
