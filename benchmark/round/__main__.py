@@ -126,9 +126,7 @@ def _length(word: str) -> float:
     except ValueError:
         value = 0.0
     if not 1 < value <= BLOCK_SIZE:
-        raise argparse.ArgumentTypeError(
-            f"{word!r} is no number above 1, up to {BLOCK_SIZE}: a draft's block and its root"
-        )
+        raise argparse.ArgumentTypeError(f"{word!r} is no number above 1, up to {BLOCK_SIZE}, what a block can emit")
     return value
 
 

@@ -53,7 +53,7 @@ def load() -> None:
     width_graphs.MAX_VERIFY_TOKENS = int(os.environ[MOST_TOKENS])
     pinned = PinnedWidth(Path(os.environ[FILE]))
     choose, follow, of = WidthChooser.next_width, FollowedWidths.follow, FollowedWidths.of
-    fresh_at = None
+    fresh_at, costs = None, {}
 
     @functools.wraps(choose)
     def next_width(self: WidthChooser, bs: int, last_width: int) -> int:
@@ -66,7 +66,8 @@ def load() -> None:
             return width
         if fresh_at != pinned.version:
             fresh_at, known = pinned.version, self._controller
-            self._controller = WidthController(known.widths, known.path_length, known.costs(), width_graphs.widths_for)
+            costs.update(known.costs())
+            self._controller = WidthController(known.widths, known.path_length, dict(costs), width_graphs.widths_for)
             self._costs_file.is_due = lambda: False
         return choose(self, bs, last_width)
 

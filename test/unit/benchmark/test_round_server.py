@@ -138,12 +138,13 @@ def test_server_that_chooses_knows_the_costs_and_nothing_of_the_draft(loaded, tm
     chooser.next_width(4, 16)
     fresh = chooser._controller
     assert fresh is not first and fresh.costs() == {} and fresh.accept_lengths.mean(16) is None
-    assert fresh.summary()["batch_classes"]["4"]["milliseconds_by_width"] == {"1": 1000.0, "16": 1100.0, "64": 2000.0}
     chooser.next_width(4, 16)
     assert chooser._controller is fresh
-    pin(tmp_path, None, 5.0)
-    chooser.next_width(4, 16)
-    assert chooser._controller is not fresh
+    for length in (5.0, 7.0):  # two cells on, nothing of these being measured anew
+        pin(tmp_path, None, length)
+        chooser.next_width(4, 16)
+        known = chooser._controller.summary()["batch_classes"]["4"]["milliseconds_by_width"]
+        assert chooser._controller is not fresh and known == {"1": 1000.0, "16": 1100.0, "64": 2000.0}
 
 
 def test_acceptance_is_forced_to_the_length_beside_the_width_on_every_rank(loaded, tmp_path: Path) -> None:
