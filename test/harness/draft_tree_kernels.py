@@ -23,6 +23,8 @@ from sglang.kernels.draft_tree.tree_build import empty_tree
 from sglang.kernels.draft_tree.tree_build_triton import launch_build_tree
 from sglang.kernels.draft_tree.tree_layout import empty_layout
 from sglang.kernels.draft_tree.tree_layout_triton import launch_compile_tree
+from sglang.kernels.draft_tree.verify_attention import Mask, NewRows, Prefix
+from sglang.kernels.draft_tree.verify_attention_triton import launch_verify_attention
 
 TYPES = {
     torch.int64: "*i64",
@@ -31,6 +33,7 @@ TYPES = {
     torch.bool: "*i1",
     torch.float32: "*fp32",
     torch.bfloat16: "*bf16",
+    torch.float8_e4m3fn: "*fp8e4nv",
 }
 BATCH, NODES, DEPTH, TOPK, VOCAB = 64, 256, 16, 16, 163840  # the largest tree that is served; Kimi's vocabulary
 HIDDEN = 3 * 7168  # of three captured layers of Kimi
@@ -75,6 +78,22 @@ def gather() -> None:
     launch_gather_rows(hidden[:, :DEPTH].clone(), hidden, torch.zeros(1, DEPTH, dtype=torch.int64))
 
 
+def verify_attention(heads: int, kv_heads: int, head_dim: int, value_dim: int, dtype: torch.dtype) -> None:
+    """A tree of 33 nodes, one request, so that the prefix is split; a pool of `dtype`."""
+    start, slots = torch.zeros(2, dtype=torch.int64), torch.zeros(64, dtype=torch.int64)
+    keys, pool = _rows(kv_heads, head_dim), _rows(kv_heads, head_dim).to(dtype)
+    new = NewRows(_rows(heads, head_dim), keys, keys[..., :value_dim].contiguous(), start, 33)
+    values = pool[..., :value_dim] if value_dim < head_dim else torch.empty_like(pool)
+    prefix = Prefix(pool, values, slots, start.to(torch.int32))
+    launch_verify_attention(_rows(heads, value_dim), new, prefix, Mask("tree", slots.bool(), start), 0.1, 0.0)
+
+
+def _rows(heads: int, size: int) -> torch.Tensor:
+    return torch.zeros(33, heads, size, dtype=torch.bfloat16)
+
+
+BYTE = torch.float8_e4m3fn
+SPLIT = {"_verify_kernel", "_merge_kernel"}
 LAUNCHES = {
     "candidates": (candidates, {"_part_kernel", "_merge_kernel"}),
     "tree_build": (lambda: tree_build(1), {"_build_tree_kernel"}),
@@ -85,6 +104,13 @@ LAUNCHES = {
     "kv_compact of words": (lambda: kv_compact(8), {"_move_rows_kernel"}),
     "kv_compact of bytes": (lambda: kv_compact(1), {"_move_rows_kernel"}),
     "kv_compact of hidden states": (gather, {"_gather_rows_kernel"}),
+    # Qwen3-8B; the bundled target; Kimi K2.6 over eight GPUs.
+    "verify_attention": (lambda: verify_attention(32, 8, 128, 128, torch.bfloat16), SPLIT),
+    "verify_attention, 64 wide": (lambda: verify_attention(9, 3, 64, 64, torch.bfloat16), SPLIT),
+    "verify_attention, 256 wide": (lambda: verify_attention(16, 2, 256, 256, torch.bfloat16), SPLIT),
+    "verify_attention, latent": (lambda: verify_attention(8, 1, 576, 512, torch.bfloat16), SPLIT),
+    "verify_attention, fp8 pool": (lambda: verify_attention(32, 8, 128, 128, BYTE), SPLIT),
+    "verify_attention, latent fp8 pool": (lambda: verify_attention(8, 1, 576, 512, BYTE), SPLIT),
     "stamp": (lambda: launch_stamp(torch.zeros(6, dtype=torch.int64), 2), {"_stamp_kernel"}),
 }
 

@@ -38,7 +38,7 @@ def test_the_references_import_no_kernel():
     code = (
         "import sys\n"
         "from sglang.kernels.draft_tree import accept_walk, candidates, kept_probs, kv_compact, stamp, tree_build\n"
-        "from sglang.kernels.draft_tree import tree_layout\n"
+        "from sglang.kernels.draft_tree import tree_layout, verify_attention\n"
         "print([name for name in sys.modules if name.startswith('sglang.kernels.draft_tree') and 'triton' in name])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -49,7 +49,10 @@ def test_the_references_import_no_kernel():
 def test_kernels_agree_with_the_references_under_the_interpreter():
     path = [os.path.dirname(os.path.dirname(__file__)), *sys.path]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(filter(None, path))}
-    code = "from kernel import parity, verify_attention; parity.small_cases(); verify_attention.small_verifies()"
+    code = (
+        "from kernel import parity, split_attention, verify_attention\n"
+        "parity.small_cases(); split_attention.small_cases(); verify_attention.small_verifies()"
+    )
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=INTERPRETER_SECONDS)
     assert done.returncode == 0, done.stderr

@@ -1,10 +1,13 @@
 """Triton's attention over trees, with the mask that a round leaves it, against attention written out.
 
-The kernels are upstream's, and so is which of the mask's columns they read; it decides what a round must write.
+The backend is upstream's, and its kernel upstream's or ours. Which columns of the mask that reads decides what a round
+must write.
 `small_verifies` runs under Triton's interpreter on a CPU; the test marked `gpu` does the same on a GPU.
 """
 
+import os
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -20,6 +23,7 @@ from sglang.srt.layers.attention.verify_mask import maybe_create_verify_mask
 from sglang.srt.layers.radix_attention import AttentionType
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.speculative.draft_tree.verify import flat_mask
+from sglang.srt.speculative.draft_tree.verify_kernel import KERNELS, VARIABLE
 
 from .lattices import random_parents
 
@@ -70,9 +74,11 @@ def compare_verify(device: str, nodes: int, *, deterministic: bool) -> None:
 
 
 def small_verifies() -> None:
-    for deterministic in (False, True):
-        for nodes in (1, 6):
-            compare_verify("cpu", nodes, deterministic=deterministic)
+    for kernel in KERNELS:
+        with patch.dict(os.environ, {VARIABLE: kernel}):
+            for deterministic in (False, True):
+                for nodes in (1, 6):
+                    compare_verify("cpu", nodes, deterministic=deterministic)
 
 
 def _backend(

@@ -14,6 +14,7 @@ from sglang.srt.platforms import current_platform
 from sglang.srt.speculative.draft_tree.accept_thresholds import LOSSLESS, THRESHOLDS
 from sglang.srt.speculative.draft_tree.config import draft_tree_config
 from sglang.srt.speculative.draft_tree.pipeline_launch import refuse_chain_of_stages
+from sglang.srt.speculative.draft_tree.verify_kernel import verify_kernel
 from sglang.srt.utils.launch_error import LaunchError
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def resolve_draft_tree(server_args: ServerArgs) -> None:
     as a chain than not at all falls back to it, with one warning.
     """
     cfg = resolving_view(server_args)
+    verify_kernel()  # so that a wrong name is found now, and not by the first verify
     block_size = int(cfg.speculative_num_draft_tokens)
     declare_resolution(server_args, "draft_tree", speculative_dflash_block_size=block_size)
     asked = cfg.speculative_dflash_tree_budget
