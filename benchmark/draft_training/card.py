@@ -37,7 +37,7 @@ prompts of the table below are for evaluation only.
 ## Training
 
 {steps:,} steps of {tokens_per_batch:,} text tokens, a quarter as many blocks each, on one {device} (torch {torch}):
-{seconds:.0f} s of a schedule of {schedule:.0f} s{cut_short}.
+{seconds:.0f} s of a schedule of {schedule:.0f} s{cut_short}.{before}
 The label is {soft:.0%} the target's distribution and the text's token for the rest; a position weighs
 exp(-(d - 1) / {decay:g}) at depth d. {optimizer}, peak learning rate {learning_rate:g}, weights averaged with decay
 {average}. `benchmark/draft_training/README.md` has the commands.
@@ -69,6 +69,9 @@ At the end of the run the chain accepts {training_accept_length:.2f} tokens at r
   were not measured.
 - The table is greedy; sampled requests were not measured.
 """
+BEFORE = """
+It began with the weights of a run before: {steps:,} steps, {seconds:.0f} s, on {texts:,} texts with {tokens:.1f}
+million answer tokens."""
 OVERFIT = "\nThe draft overfits: it lacks texts before it lacks steps or weights."
 
 
@@ -79,11 +82,18 @@ def make_card(
     curve: list[dict[str, str]],
     title: str,
     target: str,
+    before: dict[str, Any] | None = None,
 ) -> str:
     """Returns the card in markdown, of a draft's config.json, a run's training.json, evaluation.json and curve rows.
 
-    Raises ValueError if less than nine tenths of the run's schedule were done: the learning rate was still high then.
+    ``before`` is the training.json of the run whose draft this one began with (``--initial-draft``).
+    Raises ValueError if less than nine tenths of the run's schedule were done, since the learning rate was still high
+    then, and if ``before`` is missing or was given for a run that began without a draft.
     """
+    if (training["options"]["initial_draft"] == "None") != (before is None):
+        raise ValueError(
+            "a run with --initial-draft, and no other, needs the training.json of the run before (--before)"
+        )
     schedule = 60 * float(training["options"]["minutes"])
     share = training["seconds"] / schedule
     if not training["complete"] and share < SMALLEST_SHARE_OF_SCHEDULE:
@@ -113,6 +123,7 @@ def make_card(
         seconds=training["seconds"],
         schedule=schedule,
         cut_short="" if training["complete"] else f", where the learning rate was at {rate:.1%} of its peak",
+        before=_before(before) if before else "",
         device=training["device"],
         torch=training["torch"],
         soft=float(options["soft"]),
@@ -134,6 +145,12 @@ def make_card(
     )
 
 
+def _before(training: dict[str, Any]) -> str:
+    data = training["data"]["training"]
+    tokens = data["answer_tokens"] / 1e6
+    return BEFORE.format(steps=training["steps"], seconds=training["seconds"], texts=data["texts"], tokens=tokens)
+
+
 def _goals(answer_tokens: int, prompt_sets: dict[str, Any]) -> list[str]:
     rows = [f"| answer tokens to train on | {GOAL_ANSWER_TOKENS:,} | {answer_tokens:,} |"]
     for name, goal in GOAL_CHAIN.items():
@@ -150,6 +167,7 @@ def main() -> int:
     parser.add_argument("training", type=Path, help="training.json of the run")
     parser.add_argument("evaluation", type=Path, help="evaluation.json of the draft")
     parser.add_argument("curve", type=Path, help="curve.csv of the run")
+    parser.add_argument("--before", type=Path, help="training.json of the run that made its --initial-draft")
     parser.add_argument("--out", type=Path, required=True, help="the card to write")
     parser.add_argument("--title", default="A DFLASH draft for SmolLM2-135M-Instruct")
     parser.add_argument("--target", default="SmolLM2-135M-Instruct")
@@ -157,7 +175,8 @@ def main() -> int:
     files = [json.loads(path.read_text()) for path in (options.config, options.training, options.evaluation)]
     with options.curve.open(newline="") as file:
         curve = list(csv.DictReader(file))
-    options.out.write_text(make_card(*files, curve, options.title, options.target))
+    before = json.loads(options.before.read_text()) if options.before else None
+    options.out.write_text(make_card(*files, curve, options.title, options.target, before))
     return 0
 
 

@@ -17,7 +17,7 @@ PROMPTS = [json.loads(line)["prompt"] for line in CHAT_PROMPTS.read_text().split
 TREE = {"speculative_dflash_tree_budget": 32}
 
 # Tokens after the first one over verify steps, of the packed draft in this repository; greedy, float32, on CPU.
-BASELINE = {"chain": 1.7778, "tree": 2.4348}
+BASELINE = {"chain": 1.9649, "tree": 2.5455}
 TOLERANCE = 0.03
 
 

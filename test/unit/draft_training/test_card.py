@@ -14,7 +14,8 @@ TRAINING = {
     "steps": 4321, "seconds": 90.0, "tokens_per_batch": 2048, "parameters": 14_930_000, "device": "a device",
     "torch": "9.9", "held_out_accept_length": {"float32": 3.111, "int8": 3.099}, "packed_bytes": 15_870_000,
     "packed_relative_error": 0.0057,
-    "options": {"soft": "0.5", "decay": "4.0", "optimizer": "adamw", "learning_rate": "0.001", "average": "0.999",
+    "options": {"initial_draft": "None",
+                "soft": "0.5", "decay": "4.0", "optimizer": "adamw", "learning_rate": "0.001", "average": "0.999",
                 "minutes": "1.5"},
 }  # fmt: skip
 CURVE = [{"learning_rate": "0.0005", "accept_length": "1.0"}] * 5 + [
@@ -57,3 +58,12 @@ def test_the_card_of_a_run_that_ended_early_says_so():
 def test_a_run_that_ended_long_before_its_schedule_has_no_card():
     with pytest.raises(ValueError, match=r"60\.0 s of a schedule of 90 s"):
         make_card(CONFIG, {**TRAINING, "complete": False, "seconds": 60.0}, EVALUATION, CURVE, "Title", "Target")
+
+
+def test_the_card_of_a_run_that_began_with_a_draft_says_what_that_had_learned():
+    began = {**TRAINING, "options": {**TRAINING["options"], "initial_draft": "draft"}}
+    card = make_card(CONFIG, began, EVALUATION, CURVE, "Title", "Target", {**TRAINING, "steps": 777})
+    assert "It began with the weights of a run before: 777 steps, 90 s, on 1,234 texts with 0.2\nmillion" in card
+    for training, before in ((began, None), (TRAINING, TRAINING)):
+        with pytest.raises(ValueError, match="--before"):
+            make_card(CONFIG, training, EVALUATION, CURVE, "Title", "Target", before)
